@@ -30,20 +30,21 @@ def register_all() -> None:
 
 
 def prepare(*, force: bool = False, collection: str = "") -> None:
-    """Prepare all documents on all shards, and wait for the end.
+    """Make the running script prepare all documents on all shards, and wait for the end.
 
     The result of each shard is a JSON object with the shard's final progress.
 
-    Without `force`, documents that already have tokens from the current reader's tokenizer get no new tokens. With or
+    Without `force`, documents that already have tokens from the default reader's tokenizer get no new tokens. With or
     without `force`, only missing vectors are computed. With a `collection`, documents of other collections are skipped.
     """
     _on_all_shards(partial(_run, force=force, collection=collection))
 
 
 def start_preparing(*, force: bool = False, collection: str = "") -> None:
-    """Like `prepare`, but return at once and prepare in the background.
+    """Like `prepare`, but do not wait for the end: each shard prepares its documents in the background.
 
-    On each shard, the hash `progress:{h}` shows the progress, where ``h`` is the hash tag of the shard.
+    The result of each shard is the shard's id. On each shard, the hash `progress:{h}` shows the progress, where ``h``
+    is the hash tag of the shard.
     """
     _on_all_shards(partial(_start, force=force, collection=collection))
 

@@ -39,7 +39,14 @@ from .torch.script_store import ScriptStore
 
 
 def script_host(worker: Host, atomic: AtomicBlock, give_up: Callable[[str], None]) -> ScriptHost:
-    """Create the host for user functions, with threads and an event loop for them, from the worker's own host."""
+    """Create the host for user functions, with threads and an event loop for them, from the worker's own host.
+
+    Args:
+        worker: the worker's own host.
+        atomic: the atomic blocks of the worker.
+        give_up: called with the reason if too many functions do not end although they were aborted. The worker must
+            then end.
+    """
     coroutines = CoroutineLoop()
     threads = FunctionThreads(
         worker.loop,
@@ -104,14 +111,16 @@ class ScriptsWing:
         inherit_contexts()
 
     def add_jobs(self, table: JobTable) -> None:
-        """Add the handlers of jobs and notifications about scripts."""
+        """Add the handlers of jobs and notifications about scripts to the worker's table of jobs."""
         ScriptJobs(self._runtime).add_to(table)
 
     def restore(self, stored_sessions: Iterable[list[bytes]]) -> None:
-        """Restore the module's stored sessions, and then take part in runs of other shards."""
+        """Restore the module's stored sessions (the reply to `QA.SESSIONS`), and then take part in runs of other
+        shards.
+        """
         self._runtime.registrar.installed.restore(stored_sessions)
         self._runtime.distributor.take_part()
 
     def reconcile(self) -> Coroutine[Any, Any, None]:
-        """Reconcile the registrations with other shards until cancelled."""
+        """Return a coroutine that reconciles the registrations with other shards until the coroutine is cancelled."""
         return self._reconciliation.watch()

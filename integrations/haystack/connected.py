@@ -11,7 +11,10 @@ from qa_cluster.integrations.service.connection import ServiceConnection
 
 
 class Connected:
-    """Base class of a component that uses a service. It has the same arguments as `ServiceConnection`."""
+    """Base class of a component that uses a service. The component has the same arguments as `ServiceConnection`.
+
+    Here, `api_key` is a Secret of Haystack. None: requests are sent without a key.
+    """
 
     def _connect_to(
         self, base_url: str, api_key: Secret | None, tls_ca: str, timeout: float, attempts: int | None
@@ -38,7 +41,10 @@ class Connected:
         return self._connection
 
     def _service(self) -> dict[str, Any]:
-        """Return the arguments as a dictionary, with the name of the environment variable instead of the key."""
+        """Return the arguments for the connection as a dictionary, for `to_dict`.
+
+        The dictionary has the name of the key's environment variable instead of the key.
+        """
         return {
             "base_url": self.base_url,
             "api_key": self.api_key.to_dict() if self.api_key is not None else None,

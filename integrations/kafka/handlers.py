@@ -42,7 +42,11 @@ QuestionClient = AsyncClient | AsyncClusterClient
 
 @dataclass(frozen=True, slots=True)
 class HandledMessage:
-    """The result of a message: the outcome for the metrics, and the message to write, or None."""
+    """The result of a message.
+
+    `outcome` is the label of the message in the metrics. `outgoing` is the message to write; None: nothing is to be
+    written.
+    """
 
     outcome: str
     outgoing: OutgoingRecord | None = None
@@ -62,11 +66,11 @@ class MessageHandler(Protocol):
         message."""
 
     async def handle(self, record: KafkaRecord) -> HandledMessage:
-        """Process a message and return the result."""
+        """Process a message and return the result. An exception means that the attempt has failed (`retries.py`)."""
 
 
 class QuestionHandler:
-    """Answers questions and writes the answers to `topic`. `usual` has the default options of questions."""
+    """Answers questions and writes the answers to `topic`. `usual` has the options that a message does not set."""
 
     def __init__(self, client: QuestionClient, topic: str, usual: Mapping[str, Any]) -> None:
         self._client = client
@@ -97,7 +101,11 @@ class QuestionHandler:
 
 
 def parse_question(record: KafkaRecord) -> tuple[str, dict[str, Any], Any]:
-    """Return the question, its options and its correlation id. If a field is invalid, InvalidInput names the field."""
+    """Return the question of a message, its options as arguments of `ask`, and its correlation id.
+
+    The correlation id is any JSON value, which the answer repeats; None: the message has none. If a field is invalid,
+    InvalidInput names the field.
+    """
     value = dict(decoded(record))
     correlation = value.pop(_CORRELATION, None)
     if (size := len(orjson.dumps(correlation))) > MAX_CORRELATION_BYTES:
@@ -176,7 +184,7 @@ def _key_text(record: KafkaRecord) -> str | None:
 def parse_document(record: KafkaRecord, key: str | None) -> tuple[str, str, str, Mapping[str, Any]]:
     """Return the id, text, title and metadata of a document. If a field is invalid, InvalidInput names the field.
 
-    The id is the key of the message. If the message has no key, the field `id` is required.
+    The id is `key`, the key of the message. If the message has no key (None), the field `id` is required.
     """
     value = decoded(record)
     for name in value:

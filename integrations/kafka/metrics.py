@@ -10,7 +10,13 @@ _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 
 
 class AdapterMetrics:
-    """The counters and gauges of one process. The session sets functions for gauges, such as `buffered`."""
+    """The counters and gauges of one process.
+
+    Attributes:
+        buffered, in_flight, paused: functions that return the values of gauges. The running session sets them.
+        lag: for each topic and number of an assigned partition, the number of messages that are not processed yet.
+        assigned: the number of partitions that are assigned to this process.
+    """
 
     def __init__(self) -> None:
         self._registry = registry = Registry()

@@ -79,7 +79,7 @@ class MetricsServer:
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
 
     async def stop(self) -> None:
-        """Close all connections."""
+        """Stop serving requests, and close all connections and the listening socket."""
         self._server.should_exit = True
         if self._serving is not None:
             await asyncio.wait([self._serving])

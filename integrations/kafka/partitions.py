@@ -30,9 +30,12 @@ class HandlingOptions:
     """Options for handling the messages of all partitions.
 
     Attributes:
+        handler: processes a message in one *attempt*. After some errors, there is another attempt (`retries.py`).
         slots: the semaphore that limits the attempts in progress.
         attempts: the number of failed attempts after which a message becomes a dead letter, if it may have caused the
             errors.
+        dead_letters: the topic for messages that cannot be processed.
+        failures: the log of failed attempts.
     """
 
     handler: MessageHandler
@@ -90,7 +93,9 @@ class AssignedPartition:
         return sum(entry.in_attempt for entry in self._entries)
 
     def add(self, record: KafkaRecord) -> None:
-        """Start to handle a message. The message first waits for an earlier message with the same order key."""
+        """Start to handle a message. If an earlier message with the same order key (`MessageHandler.order_key`) is not
+        processed yet, the message first waits for the earlier message.
+        """
         entry = _Entry(record)
         key = self._options.handler.order_key(record)
         before = None if key is None else self._last_of_key.get(key)
@@ -179,14 +184,15 @@ class AssignedPartition:
         return batch
 
     async def empty(self) -> None:
-        """Wait until all messages are published."""
+        """Wait until all messages are published, or until publishing has ended because of an error."""
         while self.buffered and not self._publisher_task.done():
             await asyncio.sleep(0.02)
 
     async def close(self, seconds: float) -> None:
         """Stop: wait up to `seconds` for the attempts in progress, then publish the finished messages.
 
-        Messages that are not published are not committed, so the next owner of the partition reads them again.
+        All other messages are dropped. Messages that are not published are not committed, so the next owner of the
+        partition reads them again.
         """
         self._closing = True
         running = []
@@ -205,7 +211,11 @@ class AssignedPartition:
         await self.abandon()
 
     async def abandon(self) -> None:
-        """Stop at once and publish nothing more: another process owns the partition, or the session has ended."""
+        """Stop at once and publish nothing more.
+
+        Call this if another process owns the partition now, or if the session has ended. `close` also calls this at its
+        end.
+        """
         self._closing = True
         tasks = [entry.task for entry in self._entries if entry.task is not None]
         for task in (*tasks, self._publisher_task):

@@ -42,10 +42,18 @@ class AdapterOptions:
     Attributes:
         settings: the settings of qa-cluster, with the address of the cluster and the certificate authority of the
             service.
+        session: the options of the sessions with the brokers.
+        brokers: the addresses of the brokers (``HOST:PORT``, with commas between several); empty: from the file
+            `kafka_config`.
+        kafka_config: the file with properties of the Kafka clients; empty: no file.
+        set_kafka: more properties of the Kafka clients, in the form ``NAME=VALUE``.
         service: the URL of a REST service; empty: use the cluster directly.
         api_key_file: the file with the API key of the service; empty: no key.
         answer_topic: the topic for answers; empty: the messages are documents to store.
-        usual: the default options of questions.
+        collection: the collection of the documents to store.
+        usual: the options of a question that a message does not set.
+        create_topics: whether to create missing topics.
+        metrics_host: the address on which the metrics server listens.
         metrics_port: the port for metrics; None: no metrics server.
     """
 
@@ -71,7 +79,11 @@ class AdapterOptions:
 
 
 def run(settings: Settings, session: Mapping[str, Any], **options: Any) -> None:
-    """Run the adapter until SIGTERM or SIGINT.
+    """Run the adapter until SIGTERM or SIGINT, and then end the process.
+
+    Args:
+        session: the arguments of `SessionOptions`.
+        options: the other arguments of `AdapterOptions`.
 
     Raises:
         ConfigError: an option is invalid.

@@ -42,7 +42,7 @@ _PRODUCER_ONLY = re.compile(
 # The maximum size of prefetched messages in librdkafka, in kilobytes. The default of librdkafka is 64 MB for each
 # consumer.
 _FETCHED_KBYTES = 16_384
-# Omitted log lines of librdkafka. The adapter logs and counts the resulting errors.
+# Log lines of librdkafka that are left out. The adapter logs and counts the resulting errors.
 _NOISE = re.compile(r"will be ignored by this|^(FAIL|REQTMOUT|TXNERR) ")
 
 
@@ -83,10 +83,9 @@ class KafkaProperties:
 
     @classmethod
     def of(cls, *, brokers: str = "", file: str = "", given: Iterable[str] = ()) -> KafkaProperties:
-        """Combine the properties of a file, of ``NAME=VALUE`` options, and of the option for brokers.
+        """Combine the properties of the file `file`, the ``NAME=VALUE`` options `given`, and the option `brokers`.
 
-        A later source in this list overrides an earlier one.
-
+        The options override the file, and `brokers` overrides both. An empty `file` or `brokers` is not used.
         Raises:
             ConfigError: the file cannot be read; an option is malformed, reserved for the adapter, or a secret; or no
                 broker is given.
@@ -153,7 +152,10 @@ class KafkaProperties:
         return self._without(_CONSUMER_ONLY, _PRODUCER_ONLY)
 
     def consumer(self, group: str) -> dict[str, Any]:
-        """Return the configuration of the consumer. By default, a new group starts at the oldest message."""
+        """Return the configuration of a consumer in the group `group`.
+
+        By default, a new group starts at the oldest message.
+        """
         usual = {
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
@@ -165,8 +167,7 @@ class KafkaProperties:
         return usual | self._without(_PRODUCER_ONLY) | fixed
 
     def producer(self, transactional_id: str = "") -> dict[str, Any]:
-        """Return the configuration of a producer, which is transactional if it has an id.
-
+        """Return the configuration of a producer. The producer is transactional if `transactional_id` is not empty.
         Keys select partitions as in the Java client, so all producers of a topic select the same partition for a key.
         """
         usual = {"partitioner": "murmur2_random", "linger.ms": 5}

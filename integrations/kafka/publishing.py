@@ -50,7 +50,13 @@ class SessionLost(Exception):
 
 @dataclass(slots=True)
 class HandledEntry:
-    """A processed message, and the message to write for it, or None."""
+    """A processed message and its outcome.
+
+    Attributes:
+        outcome: the label of the message in the metrics, such as ``answer`` or ``dead_letter``.
+        outgoing: the message to write; None: nothing is to be written.
+        attempts: the number of attempts to process the message.
+    """
 
     record: KafkaRecord
     outcome: str
@@ -59,13 +65,17 @@ class HandledEntry:
 
 
 class BatchPublisher(Protocol):
-    """Publishes the outcomes of one partition."""
+    """Publishes the outcomes of one partition.
+
+    `linger_seconds` is the time for which the partition waits for more outcomes before it publishes a batch.
+    """
 
     linger_seconds: float
 
     async def publish(self, batch: Sequence[HandledEntry], next_offset: int) -> None:
-        """Publish a batch, after which all messages before `next_offset` are processed. Raise SessionLost after a
-        failure.
+        """Publish a batch of processed messages. Return when all outcomes are stored on the brokers.
+
+        `next_offset` is the offset after the last message of the batch. Raise SessionLost after a failure.
         """
 
     async def close(self) -> None:
@@ -73,13 +83,13 @@ class BatchPublisher(Protocol):
 
 
 class DeadLetterTopic:
-    """Creates dead letters for outcomes that the brokers refuse to store."""
+    """The topic for dead letters. Creates dead letters for outcomes that the brokers refuse to store."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
 
     def replace(self, entry: HandledEntry, error: KafkaError) -> None:
-        """Replace the outgoing message of an entry with a dead letter.
+        """Replace the outgoing message of an entry with a dead letter. `error` is the refusal of the brokers.
 
         Raise SessionLost if the outgoing message is already a dead letter.
         """
@@ -129,7 +139,10 @@ class SharedProducer:
                 return
 
     async def deliver(self, entries: Sequence[HandledEntry]) -> list[tuple[HandledEntry, KafkaError]]:
-        """Write messages, wait until each is acknowledged or has failed, and return the failures with their errors."""
+        """Write the outgoing messages of the entries, and wait until each message is acknowledged or has failed.
+
+        Return the entries whose messages have failed, with their errors. The result is empty if all were acknowledged.
+        """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         failures: list[tuple[HandledEntry, KafkaError]] = []
@@ -161,7 +174,7 @@ class SharedProducer:
         return failures
 
     def close(self, flush_seconds: float) -> None:
-        """Deliver the queued messages for at most `flush_seconds`, then stop."""
+        """Deliver the queued messages for at most `flush_seconds`. Then drop the remaining messages and stop."""
         self._open = False
         with contextlib.suppress(KafkaException):  # the producer has failed
             self._producer.flush(flush_seconds)
@@ -170,7 +183,10 @@ class SharedProducer:
 
 
 class AtLeastOncePublisher:
-    """Publishes the outcomes of one partition through the shared producer."""
+    """Publishes the outcomes of one partition through the shared producer.
+
+    After each batch, `processed` is called with the next offset to commit.
+    """
 
     linger_seconds = 0.0
 
@@ -194,11 +210,19 @@ class AtLeastOncePublisher:
         self._processed(next_offset)
 
     async def close(self) -> None:
-        """Do nothing: the producer is shared."""
+        """Do nothing, because other partitions also use the producer."""
 
 
 class TransactionalPublisher:
-    """Publishes the outcomes of one partition in transactions, with a separate producer."""
+    """Publishes the outcomes of one partition in transactions, with a separate producer.
+
+    Args:
+        source: the topic and the number of the partition.
+        group_metadata: returns the current metadata of the consumer group, which a transaction needs.
+        threads: run the calls of the producer, because these calls block.
+        processed: called with the next offset after each committed transaction.
+        linger_seconds: the time that a transaction waits for more outcomes.
+    """
 
     def __init__(
         self,
@@ -221,9 +245,10 @@ class TransactionalPublisher:
         self._producer: Any = None
 
     async def open(self, configuration: dict[str, Any], logger: logging.Logger) -> None:
-        """Fence earlier owners of the partition, and abort their open transactions.
+        """Create the producer. This fences earlier owners of the partition, and aborts their open transactions.
 
-        Raise SessionLost after a failure.
+        `configuration` has the properties of the producer with the transactional id of the partition. Raise SessionLost
+        after a failure.
         """
         await self._in_thread(partial(self._open, configuration, logger))
 
@@ -324,7 +349,10 @@ def _drop(held: list[Any]) -> None:
 
 
 def _until_done(call: Callable[[], object], seconds: float) -> None:
-    """Call a function of the transactional API. After a retriable error, retry for up to `seconds`."""
+    """Call a function of the transactional API. After a retriable error, retry for up to `seconds`.
+
+    Raises KafkaException after any other error, and after the last try.
+    """
     deadline = time.monotonic() + seconds
     while True:
         try:

@@ -27,7 +27,10 @@ class UndecodableMessage(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class KafkaRecord:
-    """A message that was read from a topic."""
+    """A message that was read from a topic.
+
+    `timestamp_ms` is the time of the message in milliseconds since 1970; None: the message has no timestamp.
+    """
 
     topic: str
     partition: int
@@ -86,7 +89,9 @@ def reply(record: KafkaRecord, topic: str, value: bytes, outcome: str) -> Outgoi
 
 
 def dead_letter(record: KafkaRecord, topic: str, error: BaseException, attempts: int) -> OutgoingRecord:
-    """Return the dead letter for a message: the message's key and value, with the error in additional headers."""
+    """Return the dead letter to write to `topic`: the message's key, value and headers, with the error in additional
+    headers. `attempts` is the number of failed attempts.
+    """
     code = getattr(error, "resp_code", "INTERNAL")
     text = str(error) or type(error).__name__
     if len(text) > MAX_ERROR_CHARS:

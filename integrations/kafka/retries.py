@@ -34,7 +34,12 @@ _log = logging.getLogger(__name__)
 
 
 class Verdict(Enum):
-    """What to do after an error."""
+    """What to do after an error of an attempt to process a message.
+
+    - DEAD_LETTER: do not retry, and write the message to the topic for dead letters.
+    - A_FEW_TIMES: retry until the maximum number of attempts, and then write a dead letter.
+    - UNTIL_SUCCESS: retry without a limit.
+    """
 
     DEAD_LETTER = "dead letter"
     A_FEW_TIMES = "a few times"
@@ -42,9 +47,10 @@ class Verdict(Enum):
 
 
 def verdict_on(error: Exception, names_target: bool) -> Verdict:
-    """Decide what to do after an error.
+    """Decide what to do after an error of an attempt to process a message.
 
     Args:
+        error: the error of the attempt.
         names_target: whether the message itself names a collection or a model. If not, a missing collection, a missing
             model or a rejected key is an error of the installation, and the adapter retries until an operator
             corrects it.
@@ -66,8 +72,7 @@ def verdict_on(error: Exception, names_target: bool) -> Verdict:
 
 
 def pause_seconds(error: Exception, attempt: int) -> float:
-    """Return the pause after failed attempt number `attempt`: exponential backoff with jitter.
-
+    """Return the pause after the failed attempt number `attempt` (from 1), in seconds: exponential backoff with jitter.
     If a CapacityError requests a longer pause, the pause is as long as requested, but at most `LONGEST_ASKED_SECONDS`.
     """
     grown = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * float(2 ** min(attempt - 1, 10)))
@@ -84,7 +89,10 @@ class FailureLog:
         self._logged: dict[str, float] = {}
 
     def note(self, error: Exception, place: str, attempt: int) -> None:
-        """Log a failed attempt."""
+        """Log a failed attempt, unless an error of the same type was logged less than `LOG_SECONDS` ago.
+
+        `place` says what has failed, such as ``questions[0]@17``. `attempt` is the number of the attempt, from 1.
+        """
         kind, now = type(error).__name__, time.monotonic()
         if now - self._logged.get(kind, -LOG_SECONDS) >= LOG_SECONDS:
             self._logged[kind] = now

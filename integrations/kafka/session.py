@@ -111,7 +111,8 @@ class KafkaSession:
         self._committed_at = time.monotonic()
         self._fetched: list[KafkaRecord] = []
         self._paused = self._reassigned = False
-        # Only one call of the consumer runs at a time. So a transaction uses this copy, which does not wait for `poll`.
+        # Only one call of the consumer runs at a time. So a transaction uses this copy of the group's metadata, and
+        # does not wait for the end of `poll`.
         self._group_metadata: Any = None
         self._space = asyncio.Event()
         self._abandoned = False
@@ -146,8 +147,9 @@ class KafkaSession:
         return {source: self._positions.get(source) for source in self._partitions}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Handle messages until `stop` is set, then finish the messages that were read. Raise SessionLost after a
-        failure.
+        """Handle messages until `stop` is set, then finish the messages that were read.
+
+        Raise the error of the session (`fail`), usually SessionLost or KafkaException, after a failure.
         """
         self._metrics.sessions.inc()
         stopped = asyncio.create_task(stop.wait())
@@ -203,7 +205,8 @@ class KafkaSession:
             self._abandoned = True
             for partition in list(self._partitions.values()):
                 await partition.abandon()
-        closing = self._loop.run_in_executor(self._poller, self._consumer.close)  # calls on_revoke
+        # `close` of the consumer calls `_on_revoke` with the assigned partitions.
+        closing = self._loop.run_in_executor(self._poller, self._consumer.close)
         await asyncio.wait([closing], timeout=self._revoke_seconds + CLOSE_SECONDS)
         if not closing.done():
             self._abandoned = True
@@ -222,7 +225,7 @@ class KafkaSession:
         self._transactions.shutdown(wait=False)
 
     def fail(self, error: BaseException) -> None:
-        """End the session with an error."""
+        """End the session with an error, which `run` then raises. Only the first error counts."""
         if not self._failure.done():
             self._failure.set_exception(error)
         self._space.set()
@@ -244,7 +247,10 @@ class KafkaSession:
         )
 
     def _poll(self, free: int) -> list[KafkaRecord]:
-        """Return up to `free` messages. If `free` is 0, pause the partitions and process only events of the group."""
+        """Return up to `free` messages. If no message arrives within `POLL_SECONDS`, the list is empty.
+
+        If `free` is 0, pause the partitions and process only events of the group.
+        """
         self._commit_due()
         self._pause(free <= 0)
         self._group_metadata = self._consumer.consumer_group_metadata()
@@ -286,7 +292,7 @@ class KafkaSession:
         self._failures.note(KafkaException(error), "the connection to the brokers", 1)
 
     def _on_assign(self, consumer: object, partitions: list[TopicPartition]) -> None:
-        """Prepare assigned partitions. The consumer reads their committed offsets after this callback."""
+        """Start to handle newly assigned partitions. The consumer reads their committed offsets after this callback."""
         sources = [(entry.topic, entry.partition) for entry in partitions]
         _log.info("assigned: %s", _names(sources))
         self._reassigned = True
@@ -329,7 +335,9 @@ class KafkaSession:
             self._consumer.commit(offsets=_offsets(due), asynchronous=True)
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        """Schedule failed commits again, unless a later offset is scheduled or the partition is no longer assigned."""
+        """Schedule a failed commit again, unless a later offset of the partition is scheduled, or the partition is no
+        longer assigned. `error` is the error of the whole commit, and each partition may have an error of its own.
+        """
         for entry in partitions:
             source = (entry.topic, entry.partition)
             if (error is not None or entry.error is not None) and source in self._partitions:

@@ -82,6 +82,7 @@ class TopicAdmin:
         """Return the number of unprocessed messages of each partition.
 
         Args:
+            group: the name of the consumer group.
             positions: for each partition, the next offset to process. None: use the committed offset, or the oldest
                 offset if no offset is committed.
 

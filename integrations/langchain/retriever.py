@@ -91,7 +91,10 @@ class QAClusterRetriever(BaseRetriever):
         return self._connection
 
     def _options(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options of a call to the service. `options` override the options of the retriever."""
+        """Return the options for a call of the client, with the client's names.
+
+        `options` are the options of one call of the retriever, which override the retriever's own options.
+        """
         given: dict[str, Any] = {
             "collection": self.collection,
             "filter": self.filter,

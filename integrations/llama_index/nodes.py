@@ -6,7 +6,7 @@ from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNode
 
 from qa_cluster.integrations.service.passages import FoundPassage
 
-# Metadata fields about a passage that language models and embeddings do not need to see.
+# Metadata fields about a passage that are left out of the text for language models and embeddings.
 _POSITIONS = [
     *("document_id", "document_version", "start", "end", "score", "source"),
     *("sentence_start", "sentence_end", "answer_start", "answer_end", "pinned"),

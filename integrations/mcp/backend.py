@@ -56,7 +56,10 @@ class BackendOptions:
 
 
 def service_url(settings: Settings) -> str:
-    """Return the address of the REST service. Raise ConfigError if the setting is not a valid address."""
+    """Return the address of the REST service: the setting `service_url`, or the address of this machine's service.
+
+    Raises ConfigError if `service_url` is not a valid address.
+    """
     if not settings.service_url:
         scheme = "https" if settings.http_tls_cert or settings.http_tls_key else "http"
         host = "127.0.0.1" if settings.http_host in ("0.0.0.0", "::", "") else settings.http_host
@@ -81,7 +84,7 @@ class CallersKey(httpx.AsyncBaseTransport):
         self._inner = inner
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request."""
+        """Send a request with the Authorization header of the current MCP request, if that request has one."""
         if caller := _CALLER.get():
             request.headers["authorization"] = caller
         return await self._inner.handle_async_request(request)
@@ -94,6 +97,7 @@ class CallersKey(httpx.AsyncBaseTransport):
 def authorization_of(values: list[str]) -> str:
     """Return the Authorization header of a request, or an empty text if the request has none.
 
+    `values` are the values of all Authorization headers of the request.
     Raises:
         InvalidInput: there are several headers, or the header is too long or is not printable ASCII. The error does not
             repeat the header.
@@ -177,7 +181,10 @@ class Backend:
             self._running.release()
 
     async def check_keys(self) -> None:
-        """Raise ConfigError if keys are required, but the service accepts requests without a key."""
+        """Raise ConfigError if keys are required, but the service accepts requests without a key.
+
+        For `CHECKED_SECONDS` after a successful check, the service is not asked again.
+        """
         if not self._options.keys_required or time.monotonic() - self._keys_checked < CHECKED_SECONDS:
             return
         token = _CALLER.set("")

@@ -53,6 +53,7 @@ def shortened(text: str, limit: int) -> str:
 def around(text: str, start: int, end: int, limit: int) -> tuple[int, int]:
     """Return the bounds of a part of `text` around ``text[start:end]``, with at most `limit` characters.
 
+    If ``text[start:end]`` itself has more than `limit` characters, return the bounds of its first `limit` characters.
     >>> around("0123456789", 5, 6, 4)
     (4, 8)
     """
@@ -65,7 +66,10 @@ def around(text: str, start: int, end: int, limit: int) -> tuple[int, int]:
 
 
 def metadata_within(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """Return the metadata fields that fit `MAX_METADATA_CHARS` as JSON, and the number of omitted fields."""
+    """Return the metadata fields that fit into `MAX_METADATA_CHARS` characters as JSON, and the number of other fields.
+
+    The fields are tried in their order. A field that is too long for the rest of the limit is left out.
+    """
     kept: dict[str, Any] = {}
     left = MAX_METADATA_CHARS
     for name, value in metadata.items():
@@ -82,9 +86,10 @@ def as_text(result: Mapping[str, Any]) -> str:
 
 
 def within(result: dict[str, Any], items: str) -> dict[str, Any]:
-    """Shorten a result to `MAX_RESULT_CHARS` as JSON: omit the last entries of the list `items`, and add a note.
+    """Shorten a result to `MAX_RESULT_CHARS` as JSON: omit the last entries of a list, and replace the note.
 
-    The first entry always remains.
+    `items` is the name of the result's field with the list. The first entry always remains, even if it is too long. A
+    result that is short enough is returned unchanged.
     """
     omitted = 0
     while len(as_text(result)) > MAX_RESULT_CHARS and len(result[items]) > 1:

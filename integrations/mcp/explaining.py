@@ -22,7 +22,10 @@ FILTER_HELP = "filter is a list of conditions such as year>=2020, lang=en,de (on
 
 
 def explained(error: QAError, *, over_http: bool) -> str:
-    """Return the text of an error, followed by advice for the caller."""
+    """Return the text of an error, followed by advice for the caller if there is some.
+
+    `over_http` says whether MCP requests arrive over HTTP, where each caller sends its own API key.
+    """
     text = shortened(" ".join(str(error).split()), MAX_ERROR_CHARS)
     advice = _advice(error, text, over_http)
     return f"{text.rstrip('.')}. {advice}" if advice else text
@@ -62,14 +65,17 @@ def _advice_about_request(error: RequestError, text: str, over_http: bool) -> st
 
 
 def unknown_collection(name: str, known: list[str]) -> str:
-    """Return the error text for a missing collection, with the most similar known name."""
+    """Return the error text for the missing collection `name`. If a name in `known` is similar, suggest this name."""
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"Did you mean {near[0]!r}? " if near else ""
     return f"collection {name!r} does not exist. {hint}list_collections names the collections."
 
 
 def unknown_argument(tool: str, name: str, known: list[str]) -> str:
-    """Return the error text for an unknown argument of a tool, with the most similar known name."""
+    """Return the error text for the unknown argument `name` of a tool.
+
+    `known` are the names of the tool's arguments. If one of these names is similar, suggest this name.
+    """
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{tool} has no argument {shortened(name, 100)!r}: {hint}It has {', '.join(known)}."

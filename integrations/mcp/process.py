@@ -53,6 +53,8 @@ def run(
 ) -> int:
     """Serve until standard input ends (stdio) or a signal stops the process; return the exit status.
 
+    With stdio, a signal ends the process inside this function.
+
     Args:
         settings: the settings of this process.
         over_http: serve streamable HTTP at `mcp_host` and `mcp_port` instead of stdio.
@@ -60,7 +62,7 @@ def run(
         write: offer the tool `put_document`.
         collection: the default collection of calls.
         without_keys: allow an address other than loopback even if the service requires no API key.
-        loopback: whether `mcp_host` is reachable from this machine only.
+        loopback: whether `mcp_host` is reachable from this machine only. The service then need not require API keys.
     """
     logging.basicConfig(
         level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -87,7 +89,11 @@ async def _serve(options: BackendOptions, write: bool, collection: str) -> int:
 
 
 async def _serve_stdio(server: QuestionServer, backend: Backend, where: str) -> int:
-    """Serve standard input and output until end of file or a signal."""
+    """Serve standard input and output until end of file, and return 0.
+
+    At a signal, this function ends the process: with the status 0 after SIGTERM, and with 130 after SIGINT. `where`
+    is the source of the documents, for the log.
+    """
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[int] = loop.create_future()
 
@@ -150,7 +156,10 @@ def _words(text: str) -> list[str]:
 
 
 async def _serve_http(server: QuestionServer, backend: Backend, settings: Settings, where: str, write: bool) -> int:
-    """Serve streamable HTTP until a signal."""
+    """Serve streamable HTTP until a signal; return 0, or 1 if the server could not start.
+
+    `where` is the source of the documents, for the log. `write` says whether the server has the tool `put_document`.
+    """
     try:
         await backend.check_keys()
     except ConfigError:

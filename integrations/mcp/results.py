@@ -131,7 +131,7 @@ class StoredDocument(BaseModel):
 
 
 def asked(result: AskResult, collection: str) -> dict[str, Any]:
-    """Return the fields of an `AskOutput` from a client's result."""
+    """Return the fields of an `AskOutput` from a client's result. `collection` is the collection of the question."""
     answers = [_answer(answer) for answer in result.answers if answer.rank == 1 or answer.score >= MIN_SCORE]
     note = _missing(result.index)
     if not result.answerable:
@@ -166,7 +166,10 @@ def _answer(answer: Answer) -> QuotedAnswer:
 
 
 def found(result: SearchResult, collection: str, top_k: int) -> dict[str, Any]:
-    """Return the fields of a `SearchOutput`: the best `top_k` documents, each with its best sentences."""
+    """Return the fields of a `SearchOutput`: the best `top_k` documents, each with its best sentences.
+
+    `collection` is the collection of the search. The hits of `result` must be in the order of their ranks.
+    """
     documents: dict[str, list[Hit]] = {}
     for hit in result.hits:
         documents.setdefault(hit.document_id, []).append(hit)
@@ -196,7 +199,7 @@ def _quote(hit: Hit) -> ExactQuote:
 
 
 def fetched(document: Document, collection: str, offset: int, limit: int) -> dict[str, Any]:
-    """Return the fields of a `FetchOutput`: at most `limit` characters of the document, starting at `offset`."""
+    """Return the fields of a `FetchOutput`: at most `limit` characters of the document, from the offset `offset` on."""
     text = document.text[offset : offset + limit]
     end = offset + len(text)
     metadata, omitted = metadata_within(shown_metadata(document.metadata)) if not offset else ({}, 0)
@@ -219,7 +222,9 @@ def fetched(document: Document, collection: str, offset: int, limit: int) -> dic
 
 
 def listed(entries: tuple[CollectionEntry, ...], prefix: str) -> dict[str, Any]:
-    """Return the fields of a `CollectionsOutput`: the collections whose names start with `prefix`."""
+    """Return the fields of a `CollectionsOutput`: the first `MAX_COLLECTIONS` collections whose names start with
+    `prefix`, and the number of all such collections.
+    """
     chosen = [entry for entry in entries if entry.name.startswith(prefix)]
     counts = [
         CollectionCounts(
@@ -236,7 +241,7 @@ def listed(entries: tuple[CollectionEntry, ...], prefix: str) -> dict[str, Any]:
 
 
 def stored(result: WriteResult, collection: str) -> dict[str, Any]:
-    """Return the fields of a `StoredDocument`."""
+    """Return the fields of a `StoredDocument` from the result of a write to `collection`."""
     return _plain(
         StoredDocument(
             id=result.id,
@@ -259,7 +264,7 @@ def _short(text: str, limit: int) -> str | None:
 
 
 def _web_address(url: str) -> str | None:
-    """Return the address, or None if it is too long: a shortened address would lead to a different page."""
+    """Return the address, or None if it is empty or too long. A shortened address would lead to a different page."""
     return url if 0 < len(url) <= MAX_URL_CHARS else None
 
 

@@ -55,14 +55,20 @@ INSTRUCTIONS = (
 
 
 def _as_list(value: Any) -> Any:
-    """Return a single condition as a list, because models often pass a string instead of a list."""
+    """Return a single condition as a list, because models often pass a string instead of a list.
+
+    For None and an empty text, return an empty list. Return all other values unchanged.
+    """
     if value is None or value == "":
         return []
     return [value] if isinstance(value, str) else value
 
 
 def _text_of(value: Any) -> Any:
-    """Return a number as text, because the SDK and some models turn an id such as 2020 into a number."""
+    """Return a number as text, because the SDK and some models turn an id such as 2020 into a number.
+
+    Return all other values unchanged.
+    """
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -262,6 +268,8 @@ class Tools:
     ) -> Any:
         """Run `work` for the caller of a request. After an error of the service, raise ToolError with advice for the
         caller.
+
+        `ctx` has the headers of the request. `collection` is the collection that `work` uses; empty: no collection.
         """
         headers: Any = ctx.headers
         authorization = [] if headers is None else headers.getlist("authorization")
@@ -296,8 +304,10 @@ def make_server(
     """Create the MCP server.
 
     Args:
+        backend: runs the calls of the tools.
         write: whether to offer the tool `put_document`.
         collection: the default collection of all tools.
+        log_level: the level of the SDK's log, such as ``info``.
     """
     level: Any = log_level.upper()
     server = QuestionServer(

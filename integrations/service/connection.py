@@ -18,7 +18,11 @@ KEY_VARIABLE = "QA_CLUSTER_API_KEY"
 class ServiceConnection:
     """Opens one `Client` for all threads, and one `AsyncClient` for each event loop, at the first use.
 
-    If `api_key` is None, the key is the environment variable `KEY_VARIABLE`, if it is set.
+    If `api_key` is None, the key is the environment variable `KEY_VARIABLE`, if it is set. If `api_key` is empty,
+    requests are sent without a key.
+
+    `timeout` is the time limit for a call with all its retries, in seconds. `attempts` is the maximum number of
+    attempts for a call; None: as many as the timeout allows.
 
     >>> connection = ServiceConnection("http://127.0.0.1:8080", timeout=10)
     >>> connection.client.search("first program").hits[0].text
@@ -45,7 +49,7 @@ class ServiceConnection:
 
     @property
     def client(self) -> Client:
-        """The client that all threads share."""
+        """The synchronous client that all threads share. It is opened at the first use."""
         with self._lock:
             if self._client is None:
                 self._client = Client(
@@ -59,7 +63,7 @@ class ServiceConnection:
 
     @property
     def async_client(self) -> AsyncClient:
-        """The client of the running event loop."""
+        """The asynchronous client of the running event loop. It is opened at the first use in this event loop."""
         loop = asyncio.get_running_loop()
         with self._lock:
             found = self._of_loops.get(loop)
@@ -70,14 +74,14 @@ class ServiceConnection:
             return found
 
     def close(self) -> None:
-        """Close the connections of `client`. The next use opens new ones."""
+        """Close the connections of `client`. The next use of `client` opens new connections."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
             client.close()
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop."""
+        """Close the connections of `async_client` for the running event loop. The next use opens new connections."""
         with self._lock:
             client = self._of_loops.pop(asyncio.get_running_loop(), None)
         if client is not None:

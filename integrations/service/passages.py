@@ -16,7 +16,8 @@ class FoundPassage:
     """A part of a stored document in a search result or an answer: ``document.text[start:end] == text``.
 
     Attributes:
-        id: the document's id with the offsets of the passage.
+        id: the document's id with the offsets of the passage, such as ``ada.txt:0-46``.
+        start, end: the offsets of the passage in the stored text, in code points.
         score: for a search, the score of the ranking; for an answer, the probability that the answer is right.
         facts: the document's metadata, and the service's values about the passage, such as its section. A value of the
             service overrides metadata of the same name.
@@ -32,7 +33,9 @@ class FoundPassage:
 
 
 def of_search(result: SearchResult) -> list[FoundPassage]:
-    """Return the passages of a search. A passage includes the neighbours that the search requested."""
+    """Return the passages of a search, in the order of its hits. A passage is the found sentence together with the
+    neighbours that the search requested.
+    """
     found = []
     for hit in result.hits:
         text, start, end = hit.text, hit.start, hit.end
@@ -43,7 +46,10 @@ def of_search(result: SearchResult) -> list[FoundPassage]:
 
 
 def of_answers(result: AskResult) -> list[FoundPassage]:
-    """Return the passages of the answers. The facts of a passage have the exact quote that answers the question."""
+    """Return the passage of each answer, in the order of the answers.
+
+    The facts of a passage have the exact quote that answers the question, as ``answer``.
+    """
     return [
         _passage(
             answer,

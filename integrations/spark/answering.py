@@ -58,7 +58,10 @@ def ask_questions(
     and Spark retries the task.
 
     Args:
-        column: the column with the questions; a null or empty question has no answer.
+        frame: the DataFrame of questions.
+        url: the address of the service, which every executor must reach.
+        column: the column with the questions. A null or empty question is not sent, and gets no answer.
+        collection: the collection to search for answers.
         token, token_file, tls_ca: as in `SparkOptions`.
         timeout: the time limit for a question with all its retries, in seconds.
         connections: the maximum number of concurrent questions of one Python worker. An executor has one worker per
@@ -114,7 +117,10 @@ def _row(question: Any, ask: Callable[[str], AskResult]) -> dict[str, Any]:
 
 
 def _extended(frame: Any, columns: str) -> Any:
-    """Return the schema of a DataFrame with additional columns, which replace columns of the same names."""
+    """Return the schema of a DataFrame with additional columns, which replace columns of the same names.
+
+    `columns` are the names and types of the additional columns, separated by commas.
+    """
     from pyspark.sql.types import StructType
 
     added = StructType.fromDDL(columns)

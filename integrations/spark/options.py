@@ -45,16 +45,20 @@ class SparkOptions:
     Attributes:
         url: the address of the service, which every executor must reach.
         collection: the collection of the documents or questions.
-        token: the API key. Spark redacts options with this name in plans, logs and its web page.
-        token_file: a file with the API key, which the driver and every executor read.
-        tls_ca: the PEM file of the certificate authority of an ``https`` service.
+        token: the API key; empty: the key in `token_file`, or else in the environment variable `KEY_VARIABLE`. Spark
+            redacts options with this name in plans, logs and its web page.
+        token_file: a file with the API key, which the driver and every executor read; empty: no file.
+        tls_ca: the PEM file of the certificate authority of an ``https`` service; empty: the authorities that the
+            system trusts.
         timeout: the time limit for a call with all its retries, in seconds.
         connections: the maximum number of concurrent calls of one Python worker. An executor has one worker per task
             slot.
-        prefix, filter: select the documents to read.
+        prefix: the start of the ids of the documents to read; empty: all ids.
+        filter: conditions on the metadata of the documents to read, in the short form (`year>=2020`); empty: no
+            conditions.
         documents_per_partition: the maximum number of documents in one partition of a read.
         on_error: the reaction to a document that the service refuses: ``fail`` or ``skip``.
-        create: whether a write creates a missing collection.
+        create: whether a write creates a missing collection. Without this option, the write fails.
         allow_empty: whether an overwrite without rows may delete all documents.
     """
 
@@ -155,7 +159,10 @@ def concurrently(work: Callable[[_In], _Out], items: Iterable[_In], connections:
 
 
 def _conditions(value: str) -> tuple[str, ...]:
-    """Parse the conditions of a filter: one condition in the short form, or several as a JSON array."""
+    """Return the conditions in the option `filter`: one condition in the short form, or several as a JSON array.
+
+    Raises InvalidInput if a JSON array is malformed, or has elements that are not strings.
+    """
     if not value.lstrip().startswith("["):
         return (value,)
     try:

@@ -39,9 +39,9 @@ def extract_files(frame: Any, *, root: str = "", prefix: str = "", format: str =
     gives a row for each document.
 
     Args:
-        root: the path to remove from the ids, such as the loaded folder.
+        root: the path to remove from the start of the ids, such as the loaded folder; empty: the ids are whole paths.
         prefix: the text before every id.
-        format: the format of all files; default: detected from the name or from the contents.
+        format: the format of all files; empty: detected from the name or from the contents.
         max_bytes: the maximum size of a file and of a document's text, in bytes.
     """
     for name in ("path", "content"):
@@ -73,7 +73,7 @@ def embed_documents(frame: Any, *, encoder: str = "", threads: int = 1) -> Any:
     document with an error, without sentences, or with too many passages gets no vectors.
 
     Args:
-        encoder: the folder of the shards' encoder; default: the bundled encoder.
+        encoder: the folder of the shards' encoder; empty: the bundled encoder.
         threads: the number of threads with which the encoder runs in each Python worker.
     """
     from pyspark.sql.types import StringType, StructField, StructType

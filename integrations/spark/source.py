@@ -34,7 +34,10 @@ class QAClusterDataSource(DataSource):
         return SCHEMA
 
     def reader(self, schema: Any) -> DataSourceReader:
-        """Return the reader of the documents. If the user has set a schema, only its columns are read."""
+        """Return the reader of the documents. If the user has set a schema, only its columns are read.
+
+        Raises InvalidInput if the schema has an unknown column, or an option is invalid.
+        """
         names = tuple(field.name for field in schema.fields)
         known = [column.split()[0] for column in SCHEMA.split(",")]
         if unknown := sorted(set(names) - set(known)):
@@ -42,7 +45,10 @@ class QAClusterDataSource(DataSource):
         return DocumentsReader(SparkOptions.of(self.options), names)
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of documents. Raise InvalidInput if a column is missing, is unknown or has a wrong type."""
+        """Return the writer of documents. Raise InvalidInput if a column is missing, is unknown or has a wrong type.
+
+        With `overwrite`, the commit deletes the documents of the collection that are in no row.
+        """
         check_columns([(field.name, field.dataType.typeName()) for field in schema.fields])
         options = SparkOptions.of(self.options)
         return DocumentsWriter(options, overwrite=overwrite)
@@ -56,14 +62,20 @@ class DocumentIds(InputPartition):
 
 
 class DocumentsReader(DataSourceReader):
-    """Lists the documents on the driver, and reads them on the executors."""
+    """Lists the documents on the driver, and reads them on the executors.
+
+    `names` are the columns to read, in the order of the resulting rows.
+    """
 
     def __init__(self, options: SparkOptions, names: tuple[str, ...]) -> None:
         self._options = options
         self._names = names
 
     def partitions(self) -> list[InputPartition]:
-        """Return the partitions. They have the order of document lists, which do not contain pending documents."""
+        """Return the ids of all documents to read, divided into partitions. The ids are in the order of document lists.
+
+        Pending documents are missing, because document lists do not contain them.
+        """
         listed = self._options.client().list_documents(
             collection=self._options.collection, prefix=self._options.prefix, filter=self._options.filter
         )

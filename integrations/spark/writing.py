@@ -60,7 +60,7 @@ class DocumentsWritten(WriterCommitMessage):
         skipped: the number of documents that the service has refused.
         embedded: the number of documents whose prepared vectors the shards use.
         discarded: the number of documents whose prepared vectors the shards have discarded.
-        ids: for an overwrite, the digests of all document ids, which have `ID_BYTES` bytes each.
+        ids: for an overwrite, the digests of the ids of all rows, which have `ID_BYTES` bytes each; empty otherwise.
     """
 
     changed: int = 0
@@ -90,7 +90,10 @@ class DocumentsWriter(DataSourceWriter):
             self._options.client().create_collection(self._options.collection)
 
     def write(self, iterator: Iterator[Any]) -> DocumentsWritten:
-        """Write the rows of a partition, and wait until all documents are indexed."""
+        """Write the rows of a partition as documents; return their counts.
+
+        Each write waits until its document is indexed, up to the limit of the service.
+        """
         done, ids = DocumentsWritten(), bytearray()
         for digest, outcomes in concurrently(self._put, iterator, self._options.connections):
             for outcome in outcomes:
@@ -122,7 +125,10 @@ class DocumentsWriter(DataSourceWriter):
         return _digest(document["id"]), outcomes
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """After an overwrite, delete the documents whose ids are in no row. Documents of skipped rows remain."""
+        """After an overwrite, delete the documents of the collection whose ids are in no row, and log the counts.
+
+        Documents of skipped rows remain. Without an overwrite, nothing is deleted.
+        """
         done = [message for message in messages if isinstance(message, DocumentsWritten)]
         names = ("changed", "unchanged", "skipped", "embedded", "discarded")
         counts = {name: sum(getattr(each, name) for each in done) for name in names}
@@ -163,7 +169,10 @@ class DocumentsWriter(DataSourceWriter):
         return sum(concurrently(self._delete, others, self._options.connections))
 
     def _wait_for_pending(self) -> None:
-        """Wait until all documents are indexed, because lists do not contain pending documents."""
+        """Wait until all documents of the collection are indexed, because lists do not contain pending documents.
+
+        Raises DeadlineExceeded after the option `timeout`.
+        """
         deadline = monotonic() + self._options.timeout
         while (
             waiting := self._options.client().count_documents(collection=self._options.collection, waiting=True).waiting
@@ -177,7 +186,7 @@ class DocumentsWriter(DataSourceWriter):
             sleep(POLL_SECONDS)
 
     def _delete(self, entry: DocumentEntry) -> bool:
-        """Delete a document if it has not changed since the listing."""
+        """Delete a document if it has not changed since the listing; return whether the document was deleted."""
         try:
             self._options.client().delete_document(
                 entry.id, collection=self._options.collection, if_version=entry.version
@@ -191,7 +200,10 @@ class DocumentsWriter(DataSourceWriter):
 
 
 def document_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document of a row. If a value is invalid, InvalidInput names the value."""
+    """Return the fields of the document in a row: id, text, title, metadata and vectors. `vectors` may be None.
+
+    If a value is missing or invalid, InvalidInput names the value.
+    """
     id = row["id"]
     if not id:
         raise InvalidInput("a row has no id: every document needs one")

@@ -71,20 +71,27 @@ def execute_later(command: str, *args: object) -> None:
 
 
 def log(message: object, level: str = "notice") -> None:
-    """Write a line to the server's log."""
+    """Write the text `message` to the server's log, in as many lines as it has.
+
+    `level` is a log level of Redis. Raises GearsError for any other level.
+    """
     ShardCommands.log(message, level)
 
 
 def hashtag() -> str:
     """Return a constant string whose hash slot is the lowest slot of this shard.
 
-    Outside a cluster it is ``06S`` (slot 0).
+    Outside a cluster, the string is ``06S``, whose slot is 0.
     """
     return current_runtime().commands.hashtag()
 
 
 def override_reply(value: object) -> None:
-    """Set the reply to the client whose command has started this execution. It replaces the command's reply."""
+    """Set the reply to the client whose command has started this execution. The value replaces the command's reply.
+
+    Raises GearsError if the execution does not handle a key event for a waiting client, or if the reply was
+    already set.
+    """
     execution = current.get()
     if execution is None:
         raise GearsError("Can not get command ctx")
@@ -94,6 +101,7 @@ def override_reply(value: object) -> None:
 def atomic() -> AbstractContextManager[None]:
     """Make the server serve only this function until the block ends, for at most `qa.atomic-lease-ms`.
 
+    After this time, the server serves other clients again, and a command in the block raises GearsError.
     >>> with atomic():  # doctest: +SKIP
     ...     execute("SET", "a", int(execute("GET", "a")) + 1)
     """
@@ -106,18 +114,18 @@ def is_in_atomic_block() -> bool:
 
 
 def is_async_allow() -> bool:
-    """Return whether steps may return coroutines and futures: always true in a worker."""
+    """Return True: in a worker, steps may always return coroutines and futures."""
     return True
 
 
 def gears_config_get(key: str, default: Any = None) -> Any:
-    """Return a setting of the module (`RG.CONFIGSET`), or `default`."""
+    """Return a setting of the module (`RG.CONFIGSET`), or `default` if the setting is unset."""
     value = config_get(key)
     return default if value is None else value
 
 
 def config_get(key: str) -> str | None:
-    """Return a setting of the module (`RG.CONFIGSET`), or None."""
+    """Return a setting of the module (`RG.CONFIGSET`), or None if the setting is unset."""
     return current_runtime().commands.config_get(key)
 
 
@@ -156,7 +164,16 @@ def create_keys_only_reader(
     noScan: bool = False,
     patternGenerator: Callable[[], tuple[str, bool]] | None = None,
 ) -> Callable[[], AsyncIterator[Any]]:
-    """Return a generator function for a `PythonReader` that yields the names of the shard's keys."""
+    """Return a generator function for a `PythonReader` that yields the names of the shard's keys.
+
+    Args:
+        pattern: the pattern of the names, as for ``SCAN``.
+        count: the COUNT of each ``SCAN``.
+        noScan: whether `pattern` is the name of one key. The function then yields this name if the key exists on this
+            shard.
+        patternGenerator: returns the pattern and `noScan` at the start of a run, instead of the two arguments; None:
+            use the arguments.
+    """
 
     def read() -> AsyncIterator[Any]:
         return KeysOnlySource(pattern, count, noScan, patternGenerator).records(current_host())

@@ -46,7 +46,7 @@ def _add_to_set(records: set[Any], record: Any) -> set[Any]:
 
 
 def _checks_arity(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a method, so that a wrong number of arguments raises RedisGears' error text."""
+    """Wrap a method, so that a call with a wrong number of arguments raises GearsError with RedisGears' text."""
     signature = inspect.signature(method)
 
     @functools.wraps(method)
@@ -70,8 +70,10 @@ def _with_checked_arity(builder: type[GearsBuilder]) -> type[GearsBuilder]:
 
 @_with_checked_arity
 class GearsBuilder:
-    """A pipeline under construction. Every operation returns the builder itself.
+    """A pipeline under construction. Every operation adds steps, and returns the builder itself.
 
+    `reader` is the name of the reader (`SOURCE_NAMES`). `defaultArg` is the argument of the reader, which `run` and
+    `register` can override. `desc` describes the pipeline.
     >>> GearsBuilder("KeysReader").map(lambda record: record["key"]).run("sentence:*")  # doctest: +SKIP
     """
 
@@ -125,17 +127,23 @@ class GearsBuilder:
         return self._add(StepKind.REPARTITION, key=checked_function(f))
 
     def localgroupby(self, extractor: Callable[[Any], Any], reducer: Callable[[Any, Any, Any], Any]) -> Self:
-        """Reduce the records of each key on each shard with `reducer(key, accumulator, record)`. `extractor(record)` is
-        the key.
+        """Reduce the records of each key on each shard with `reducer(key, accumulator, record)`.
+
+        `extractor(record)` is the key. The accumulator starts with None. For each key, the result is a record
+        ``{"key": key, "value": accumulator}``.
         """
         return self._add(StepKind.GROUP, checked_function(reducer), key=checked_function(extractor))
 
     def groupby(self, extractor: Callable[[Any], Any], reducer: Callable[[Any, Any, Any], Any]) -> Self:
-        """Reduce the records of each key over all shards, like `localgroupby`."""
+        """Move all records of a key to one shard, and then reduce the records like `localgroupby`."""
         return self.repartition(extractor).localgroupby(extractor, reducer)
 
     def batchgroupby(self, extractor: Callable[[Any], Any], reducer: Callable[[Any, list[Any]], Any]) -> Self:
-        """Reduce the list of all records of each key: `reducer(key, records)`."""
+        """Replace all records of each key with one record ``{"key": key, "value": reducer(key, records)}``.
+
+        `extractor(record)` is the key. `records` is the list of the key's records over all shards. The reducer must not
+        be a coroutine function.
+        """
         reducer = checked_function(reducer)
         if asyncio.iscoroutinefunction(reducer):
             raise GearsError("coroutine are not allow on reduce")
@@ -168,7 +176,10 @@ class GearsBuilder:
         seqOp: Callable[[Any, Any, Any], Any],
         combOp: Callable[[Any, Any, Any], Any],
     ) -> Self:
-        """Like `aggregate`, but for the records of each key. The first argument of both functions is the key."""
+        """Like `aggregate`, but for the records of each key. The first argument of `seqOp` and `combOp` is the key.
+
+        `extractor(record)` is the key. For each key, the result is a record ``{"key": key, "value": accumulator}``.
+        """
         seq, comb = checked_function(seqOp), checked_function(combOp)
         self.localgroupby(extractor, lambda key, acc, record: seq(key, acc or copy.deepcopy(zero), record))
         return self.groupby(
@@ -176,11 +187,14 @@ class GearsBuilder:
         )
 
     def count(self) -> Self:
-        """Replace all records with their number."""
+        """Replace all records with one record, the number of the records over all shards."""
         return self.aggregate(0, lambda acc, _record: acc + 1, lambda acc, part: acc + part)
 
     def countby(self, extractor: Callable[[Any], Any] = _identity) -> Self:
-        """Replace the records of each key with their number."""
+        """Replace the records of each key with one record ``{"key": key, "value": number of the records}``.
+
+        `extractor(record)` is the key. By default, the key is the record itself.
+        """
         return self.aggregateby(extractor, 0, lambda _key, acc, _record: acc + 1, lambda _key, acc, part: acc + part)
 
     def sort(self, reverse: bool = True) -> Self:
@@ -192,12 +206,12 @@ class GearsBuilder:
         return self.flatmap(lambda records: sorted(records, reverse=not reverse))
 
     def distinct(self) -> Self:
-        """Remove duplicate records."""
+        """Remove duplicate records over all shards. The remaining records have no particular order."""
         self.aggregate(set(), _add_to_set, lambda acc, part: acc | part)
         return self.flatmap(list)
 
     def avg(self, extractor: Callable[[Any], Any] = _identity) -> Self:
-        """Replace all records with the mean of `extractor(record)`."""
+        """Replace all records with the mean of the numbers `extractor(record)`. By default, the records are numbers."""
         value = checked_function(extractor)
         self.aggregate(
             (0, 0),
@@ -214,9 +228,16 @@ class GearsBuilder:
         mode: str = "async",
         **options: Any,
     ) -> asyncio.Future[list[list[Any]]] | None:
-        """Run the pipeline. In a function, start it at once and return a future of [results, errors].
+        """Run the pipeline. In a function, start the run at once and return a future of [results, errors].
 
-        In a script, start it after the end of the script and return None.
+        In a script, return None. The run starts after the end of the script.
+
+        Args:
+            arg: the argument of the reader, such as a pattern of keys; None: the builder's `defaultArg`.
+            convertToStr: whether to convert each resulting record to a string.
+            collect: whether to move the results of all shards to the shard where the run started.
+            mode: ``async`` runs on all shards, and ``async_local`` only on this shard.
+            options: the other options of the reader.
         """
         if mode not in ("async", "async_local"):
             raise GearsError(f"unknown mode of run: {mode!r}, must be async or async_local")
@@ -247,6 +268,7 @@ class GearsBuilder:
     ) -> str:
         """Run the pipeline at each event of the reader; return the registration's id.
 
+        The arguments are as in `run`. `onRegistered` is called on each shard when the registration becomes active.
         Functions of a `CommandReader` have the rights of the client that triggers them (``rights="caller"``), or the
         worker's rights (``rights="owner"``). All other functions have the worker's rights.
         """

@@ -27,7 +27,10 @@ _ORDERS = {"RG.DROPEXECUTION": DROP, "RG.ABORTEXECUTION": ABORT}
 
 
 async def run_command(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
-    """Run the command of a `command` job; return its reply."""
+    """Run the command `name` of a `command` job or of a function; return its reply in the form of the Redis protocol.
+
+    Raises GearsError if the command fails.
+    """
     handler = _COMMANDS.get(name)
     if handler is None:
         raise GearsError(f"ERR the worker does not know the command {name}")
@@ -38,7 +41,8 @@ async def run_at_once(runtime: Runtime, name: str, arguments: list[str]) -> byte
     """Run a command without waiting for other shards.
 
     `RG.DROPEXECUTION` and `RG.ABORTEXECUTION` only send the other shards a message to drop or abort their parts.
-    `RG.GETEXECUTION` without SHARD or CLUSTER returns only this shard's part.
+    `RG.GETEXECUTION` without SHARD or CLUSTER returns only this shard's part. `RG.GETEXECUTION` with
+    CLUSTER still waits for other shards, so a caller that must not wait has to stop this coroutine.
     """
     if name not in _ORDERS:
         own_only = name == "RG.GETEXECUTION" and len(arguments) == 1
@@ -54,7 +58,9 @@ async def run_at_once(runtime: Runtime, name: str, arguments: list[str]) -> byte
 
 
 def answer_about_executions(runtime: Runtime) -> None:
-    """Set the handlers for requests of the other shards' workers."""
+    """Set the handlers for requests of the other shards' workers: show, drop or abort this shard's part of an
+    execution.
+    """
     runtime.peers.on(PLAN, lambda _, execution_id: _own_plan(runtime, execution_id))
     runtime.peers.on(DROP, lambda _, execution_id: _carry_out(runtime, DROP, execution_id))
     runtime.peers.on(ABORT, lambda _, execution_id: _carry_out(runtime, ABORT, execution_id))
@@ -131,9 +137,10 @@ def _others(runtime: Runtime) -> list[str]:
 
 
 async def _ask_others(runtime: Runtime, kind: str, execution_id: str) -> dict[str, Any]:
-    """Return the answers of the other shards.
+    """Send a request about an execution to the other shards; return the answers by the shards' node ids.
 
-    Raise the error of a shard that refuses. Leave out a shard that does not answer.
+    If a shard refuses the request, raise GearsError with the shard's reason. A shard that does not answer within
+    `ASK_SECONDS` is missing in the result.
     """
     nodes = _others(runtime)
     answers = await runtime.peers.ask_all(nodes, kind, execution_id, ASK_SECONDS, RESEND_SOON_SECONDS)

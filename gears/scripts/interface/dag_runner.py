@@ -45,7 +45,7 @@ class DAGRunner:
         return slot
 
     def Input(self, name: str, tensor: Tensor) -> DAGRunner:
-        """Add an input tensor of the run."""
+        """Add an input tensor of the run, which later steps can read by its name."""
         self._open()
         if not isinstance(tensor, Tensor):
             raise GearsError(f"ERR {name} must be a tensor, got {type(tensor).__name__}")
@@ -57,13 +57,20 @@ class DAGRunner:
         return self.Input(name, tensor)
 
     def TensorGet(self, name: str) -> DAGRunner:
-        """Make `Run` return this tensor."""
+        """Make `Run` return the tensor that has this name now. A later write of the name does not change the choice.
+
+        Raises GearsError if no input or earlier step has written the name.
+        """
         self._open()
         self._wanted.append(self._read(name))
         return self
 
     def ModelRun(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> DAGRunner:
-        """Add a run of the model at the key `name`."""
+        """Add a run of the model at the key `name`.
+
+        The model gets the tensors with the names `inputs`, and its outputs get the names `outputs`. Raises GearsError
+        if an input has no tensor yet, or if the key has no model.
+        """
         self._open()
         given = [self._read(item) for item in inputs]
         runtime = current_runtime()
@@ -81,7 +88,11 @@ class DAGRunner:
         keys: Sequence[str] = (),
         args: Sequence[str] = (),
     ) -> DAGRunner:
-        """Add a call of a function of the script at the key `name`."""
+        """Add a call of the function `func` of the script at the key `name`.
+
+        The function gets the tensors with the names `inputs`, the texts `keys` and the texts `args`. Its outputs get
+        the names `outputs`. Raises GearsError if an input has no tensor yet, or if the key has no script.
+        """
         self._open()
         given = [self._read(item) for item in inputs]
         ref = current_runtime().torch_scripts.reference(name)
@@ -131,7 +142,10 @@ class DAGRunner:
         self.ScriptRun(key, function, scopes["INPUTS"], scopes["OUTPUTS"], keys=scopes["KEYS"], args=scopes["ARGS"])
 
     def Run(self) -> asyncio.Future[list[Tensor]]:
-        """Run all steps. The awaited result is the list of the requested tensors, in the order of `TensorGet`."""
+        """Run all steps. The awaited result is the list of the requested tensors, in the order of `TensorGet`.
+
+        A runner can run only once. If a step fails, awaiting the result raises GearsError.
+        """
         self._open()
         if not self._steps and not self._wanted:
             raise GearsError("ERR DAG is empty")

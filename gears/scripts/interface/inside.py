@@ -48,7 +48,10 @@ _SLICE_SECONDS = 0.2
 
 
 def answer_inside(name: str, arguments: Sequence[str]) -> Any:
-    """Return the reply to a command of `ANSWERED_INSIDE`, as `execute` returns it."""
+    """Return the reply to the command `name` of `ANSWERED_INSIDE`, as `execute` returns it.
+
+    Raises GearsError if the command fails, or if the caller is inside an atomic block.
+    """
     runtime = current_runtime()
     if runtime.host.atomic.entered_here:
         raise GearsError(f"ERR {name} can not run inside an atomic block: run it before")
@@ -69,7 +72,10 @@ def _may_wait(runtime: Runtime) -> bool:
 
 
 def _check_rights(runtime: Runtime, name: str, arguments: Sequence[str]) -> None:
-    """Raise an error if the function lacks the right to send the command, or if the arguments are wrong."""
+    """Raise an error if the user of the running function may not send the command, or if the arguments are wrong.
+
+    A function with the worker's rights has no user, and is not checked.
+    """
     execution = current.get()
     user = execution.user if execution is not None else ""
     if not user:
@@ -84,7 +90,8 @@ def _check_rights(runtime: Runtime, name: str, arguments: Sequence[str]) -> None
 def _wait(runtime: Runtime, name: str, work: Coroutine[Any, Any, bytes], seconds: float | None) -> bytes:
     """Do the work on the worker's event loop; wait for the result and return it.
 
-    The waiting caller may be interrupted.
+    The waiting caller may be interrupted. After `seconds` (None: no limit), cancel the work and raise GearsError.
+    `name` is the command for the text of this error.
     """
     until = None if seconds is None else time.monotonic() + seconds
     future = asyncio.run_coroutine_threadsafe(work, runtime.host.loop)
@@ -139,7 +146,7 @@ async def _call_own(function: OwnTrigger, arguments: Sequence[str]) -> bytes:
 
 
 def _limit_seconds(runtime: Runtime, registration: Registration) -> float | None:
-    """Return the time limit of a trigger; None if it has no limit."""
+    """Return the time limit of a trigger in seconds: its own limit, or the default; None if it has no limit."""
     source = registration.source
     own_ms = source.timeout_ms if isinstance(source, CommandSource) else 0
     if own_ms < 0:

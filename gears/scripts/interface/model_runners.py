@@ -29,7 +29,10 @@ def _waiting_runtime() -> Runtime:
 
 
 class _Runner:
-    """The common part of runners. Callers add inputs and outputs, and then run the runner."""
+    """The common part of runners. Callers add inputs and outputs, and then run the runner.
+
+    Outputs are only counted. Without added outputs, a run returns all outputs of the model or the function.
+    """
 
     _kind = "PyGraphRunner"
 
@@ -48,13 +51,13 @@ class _Runner:
         return inputs
 
     def add_input(self, tensor: object) -> None:
-        """Add the next input."""
+        """Add the next input. Raise GearsError if the value is not a tensor, or if the runner was already used."""
         if not isinstance(tensor, Tensor):
             raise GearsError(f"ERR an input must be a tensor, got {type(tensor).__name__}")
         self._open().append(tensor.array)
 
     def add_output(self) -> None:
-        """Request another output."""
+        """Request one more output. Raise GearsError if the runner was already used."""
         self._open()
         self._outputs += 1
 
@@ -69,12 +72,13 @@ class ModelRunner(_Runner):
         self._model = runtime.host.on_loop(runtime.model_keys.reference, key)
 
     async def run(self) -> list[Tensor]:
-        """Run the model; other work of the shard continues meanwhile."""
+        """Run the model and return the requested outputs. Other work of the shard continues meanwhile."""
         return self._chosen(await current_runtime().models.run(self._model.ref, self._close()))
 
     def run_blocking(self) -> list[Tensor]:
-        """Run the model while the calling thread waits. Raise GearsError if the model's backend is not TORCH.
+        """Run the model while the calling thread waits, and return the requested outputs.
 
+        Raises GearsError if the model's backend is not TORCH, or if the caller is inside an atomic block.
         In a coroutine, this call also blocks all other coroutines.
         """
         if self._model.backend.upper() != "TORCH":
@@ -98,12 +102,15 @@ class ScriptRunner(_Runner):
         self._function = function
 
     async def run(self) -> list[Tensor]:
-        """Call the function; other work of the shard continues meanwhile."""
+        """Call the function and return its outputs. Other work of the shard continues meanwhile."""
         arrays, _ = await current_runtime().torch_scripts.run(self._ref, self._call())
         return [Tensor(array) for array in arrays]
 
     def run_blocking(self) -> list[Tensor]:
-        """Call the function while the calling thread waits."""
+        """Call the function while the calling thread waits, and return its outputs.
+
+        Raises GearsError if the caller is inside an atomic block.
+        """
         arrays = _waiting_runtime().torch_scripts.run_blocking(self._ref, self._call())
         return [Tensor(array) for array in arrays]
 
@@ -125,18 +132,21 @@ def modelRunnerAddInput(runner: ModelRunner, name: str | Tensor, tensor: Tensor 
 
 
 def modelRunnerAddOutput(runner: ModelRunner, name: str = "") -> int:
-    """Request the next output; return 1. The name is ignored."""
+    """Request the next output; return 1. The name is ignored, because outputs are returned in the model's order."""
     runner.add_output()
     return 1
 
 
 def modelRunnerRun(runner: ModelRunner) -> list[Tensor]:
-    """Run a TORCH model and wait for it. For all other models use `modelRunnerRunAsync`."""
+    """Run a TORCH model, wait for the end of the run, and return the outputs.
+
+    For all other models, use `modelRunnerRunAsync`.
+    """
     return runner.run_blocking()
 
 
 def modelRunnerRunAsync(runner: ModelRunner) -> asyncio.Future[list[Tensor]]:
-    """Run the model; await the result."""
+    """Start to run the model; return a future of the outputs, which the caller must await."""
     return current_runtime().host.await_on_loop(runner.run())
 
 
@@ -146,7 +156,7 @@ def createScriptRunner(key: str, function: str) -> ScriptRunner:
 
 
 def scriptRunnerAddInput(runner: ScriptRunner, tensor: Tensor) -> int:
-    """Add the next tensor; return 1."""
+    """Add the next input tensor of the function; return 1."""
     runner.add_input(tensor)
     return 1
 
@@ -159,16 +169,19 @@ def scriptRunnerAddInputList(runner: ScriptRunner, tensors: Sequence[Tensor]) ->
 
 
 def scriptRunnerAddOutput(runner: ScriptRunner) -> int:
-    """Request another output; return 1."""
+    """Request one more output of the function; return 1.
+
+    If outputs were requested, the call fails if the function returns a different number of outputs.
+    """
     runner.add_output()
     return 1
 
 
 def scriptRunnerRun(runner: ScriptRunner) -> list[Tensor]:
-    """Call the function and wait."""
+    """Call the function of the script, wait for the end of the call, and return the outputs."""
     return runner.run_blocking()
 
 
 def scriptRunnerRunAsync(runner: ScriptRunner) -> asyncio.Future[list[Tensor]]:
-    """Call the function; await the result."""
+    """Start to call the function; return a future of the outputs, which the caller must await."""
     return current_runtime().host.await_on_loop(runner.run())

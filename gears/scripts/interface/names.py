@@ -51,9 +51,9 @@ def register_gears_thread() -> None:
 
 
 class _Loop:
-    """The event loop of the coroutines, for scripts.
+    """The global `loop` of scripts: it stands for the event loop on which the coroutines of scripts run.
 
-    Unlike a real loop, it can be pickled with a function's globals.
+    Unlike a real loop, this object can be pickled with a function's globals.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -113,7 +113,7 @@ _IMPORTED: dict[str, Any] = {
 
 
 def script_globals() -> dict[str, Any]:
-    """Return the names in every script's globals."""
+    """Return the globals of every script: the objects of the API by name."""
     if "redisgears" not in sys.modules:
         install_modules()
     names = {name: value for name, value in _NAMES.items() if name != "error"}
@@ -122,7 +122,10 @@ def script_globals() -> dict[str, Any]:
 
 
 def install_modules() -> None:
-    """Make `redisgears`, `rg`, `gears` and `redisAI` importable in this process."""
+    """Make `redisgears`, `rg`, `gears` and `redisAI` importable in this process.
+
+    Also put the names that redgrease, a client library for RedisGears, needs into the module `__main__`.
+    """
     for module_name in ("redisgears", "rg", "gears"):
         module = ModuleType(module_name, api.__doc__)
         module.__dict__.update(_NAMES)

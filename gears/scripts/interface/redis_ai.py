@@ -74,7 +74,17 @@ def _dims(dims: Sequence[int]) -> list[int]:
 
 
 def createTensorFromValues(type: str, dims: Sequence[int], values: Iterable[float | str]) -> Tensor:
-    """Return a tensor of numbers or of strings."""
+    """Return a tensor of numbers or of strings.
+
+    Args:
+        type: RedisAI's name of the type of the values, such as ``FLOAT``, ``INT64`` or ``STRING``, in upper or lower
+            case.
+        dims: the length of each dimension.
+        values: all values, row by row.
+
+    Raises:
+        GearsError: the type, a dimension or a value is invalid, or the number of values does not match `dims`.
+    """
     kind = DTYPES.get(type.upper())
     if kind is None and type.upper() != "STRING":
         raise GearsError(f"ERR invalid data type: {type}")
@@ -106,7 +116,10 @@ def _numbers(values: list[Any], kind: np.dtype[Any]) -> Array:
 
 
 def createTensorFromBlob(type: str, dims: Sequence[int], blob: bytes | bytearray | memoryview) -> Tensor:
-    """Return a tensor whose values are given as packed bytes."""
+    """Return a tensor whose values are given as packed bytes, row by row.
+
+    `type` and `dims` are as in `createTensorFromValues`.
+    """
     return Tensor(from_wire(type, _dims(dims), bytes(blob)))
 
 
@@ -122,12 +135,18 @@ def _set_command(key: str, tensor: Tensor) -> tuple[str | int | bytes, ...]:
 
 
 def setTensorInKey(key: str, tensor: Tensor) -> None:
-    """Store a tensor. The write is replicated."""
+    """Store a tensor at a key of this shard. The write is replicated.
+
+    Raises GearsError if the key has a value that is not a tensor, or belongs to another shard.
+    """
     _set_reply(key, current_host().execute_many([_set_command(key, tensor)])[0])
 
 
 def msetTensorsInKeyspace(tensors: Mapping[str, Tensor]) -> None:
-    """Store several tensors in one round trip."""
+    """Store several tensors by key, in one round trip.
+
+    If writes fail, raise the GearsError of the first failed key after all writes.
+    """
     replies = current_host().execute_many([_set_command(key, tensor) for key, tensor in tensors.items()])
     for key, reply in zip(tensors, replies, strict=True):
         _set_reply(key, reply)
@@ -144,12 +163,15 @@ def _set_reply(key: str, reply: Reply) -> None:
 
 
 def getTensorFromKey(key: str) -> Tensor:
-    """Return the tensor at a key."""
+    """Return the tensor at a key of this shard. Raise GearsError if the key is missing or has no tensor."""
     return mgetTensorsFromKeyspace([key])[0]
 
 
 def mgetTensorsFromKeyspace(keys: Sequence[str]) -> list[Tensor]:
-    """Return the tensors of several keys, read in one round trip."""
+    """Return the tensors of several keys in the order of the keys, read in one round trip.
+
+    Raises GearsError if one of the keys is missing or has no tensor.
+    """
     replies = current_host().execute_many([("AI.TENSORGET", key, "META", "BLOB") for key in keys])
     return [_tensor(key, reply) for key, reply in zip(keys, replies, strict=True)]
 
@@ -169,21 +191,21 @@ def _tensor(key: str, reply: Reply) -> Tensor:
 
 
 def tensorToFlatList(tensor: Tensor) -> list[Any]:
-    """Return all values, row by row."""
+    """Return all values of the tensor in one list, row by row."""
     values: list[Any] = tensor.array.reshape(-1).tolist()
     return values
 
 
 def tensorGetDataAsBlob(tensor: Tensor) -> bytearray:
-    """Return the values as packed bytes."""
+    """Return the values of the tensor as packed bytes, row by row."""
     return bytearray(to_blob(tensor.array))
 
 
 def tensorGetDims(tensor: Tensor) -> tuple[int, ...]:
-    """Return the shape."""
+    """Return the length of each dimension of the tensor."""
     return tuple(tensor.array.shape)
 
 
 def tensorGetArray(tensor: Tensor) -> Array:
-    """Return the numpy array itself, not a copy. RedisGears does not have this function."""
+    """Return the numpy array of the tensor itself, not a copy. RedisGears does not have this function."""
     return tensor.array

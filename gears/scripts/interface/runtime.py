@@ -57,7 +57,7 @@ def bind(runtime: Runtime) -> None:
 
 
 def current_runtime() -> Runtime:
-    """Return the runtime of this process."""
+    """Return the runtime of this process. Raise GearsError if this process is not a shard's worker."""
     if not _bound:
         raise GearsError("ERR the gears interface works inside a shard worker only")
     return _bound[0]

@@ -58,9 +58,17 @@ def _entry_id(options: dict[str, Any]) -> str:
 
 
 def _names(value: Any, what: str, allowed: frozenset[str] | None = None) -> tuple[str, ...] | None:
-    """Return the names in an option of `run` or `register`, in lower case.
+    """Return the names in an option of `run` or `register`, in lower case and in the given order.
 
-    None and an empty list select all names. For both, the result is None.
+    The values None and an empty list select all names. For both values, the result is None.
+
+    Args:
+        value: the value of the option.
+        what: the kind of the names, for error texts, such as "key type".
+        allowed: the valid names; None: all names are valid.
+
+    Raises:
+        GearsError: the value is not a list of strings, or a name is not in `allowed`.
     """
     if not value:
         return None
@@ -74,7 +82,10 @@ def _names(value: Any, what: str, allowed: frozenset[str] | None = None) -> tupl
 
 
 def run_source(name: str, arg: Any, options: dict[str, Any]) -> RecordSource:
-    """Return the source of a run, from the arguments of `run(arg, **options)`."""
+    """Return the source of a run, from the name of the reader and the arguments of `run(arg, **options)`.
+
+    Raises GearsError if an argument is invalid, or if the reader does not support `run`.
+    """
     match name:
         case "KeysReader":
             return KeysSource(
@@ -104,7 +115,10 @@ def run_source(name: str, arg: Any, options: dict[str, Any]) -> RecordSource:
 
 
 def registered_source(name: str, arg: Any, options: dict[str, Any]) -> RegisteredSource:
-    """Return the source of a registration, from the arguments of `register(arg, **options)`."""
+    """Return the source of a registration, from the name of the reader and the arguments of `register(arg, **options)`.
+
+    Raises GearsError if an argument is invalid, or if the reader does not support `register`.
+    """
     if name == "CommandReader":
         if options.get("hook") is not None:
             raise GearsError(NO_HOOK)

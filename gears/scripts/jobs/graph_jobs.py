@@ -17,7 +17,10 @@ from ..torch.script_store import ScriptStore
 
 
 async def load_script(scripts: ScriptStore, arguments: list[Any]) -> JobResult:
-    """`script.load`: compile a TorchScript."""
+    """Do a `script.load` job: compile a TorchScript and keep it under its reference.
+
+    The arguments are the script's reference, its device, its source, the number of its entry points, and their names.
+    """
     ref, device, source, _count, *names = arguments
     try:
         text = source.decode()
@@ -49,7 +52,11 @@ def _read_step(words: Iterator[Any]) -> DagStep:
 
 
 async def run_dag(models: ModelStore, scripts: ScriptStore, arguments: list[Any]) -> JobResult:
-    """`dag.run`: run the steps of a graph. Steps read and write tensors by the numbers of their slots (`Dag`)."""
+    """Do a `dag.run` job: run the steps of a graph. Steps read and write tensors by the numbers of their slots (`Dag`).
+
+    The result has the outcome of each step, and then the requested tensors. It is ``TIMEDOUT`` if no step has started
+    within the `wait_ms` milliseconds of the job.
+    """
     words = iter(arguments)
     user, wait_ms = next(words).decode(), int(next(words))
     tensors = [take_wire(words) for _ in range(int(next(words)))]

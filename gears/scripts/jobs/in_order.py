@@ -17,7 +17,11 @@ class InOrder:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def run(self, name: Hashable, execution: Execution, run: Coroutine[Any, Any, None]) -> None:
-        """Run an execution after the previous execution with this name has ended, also on its thread."""
+        """Wait until the previous execution with this name has ended, and then await `run`, the run of `execution`.
+
+        An execution has ended when its run has ended and no thread works for it any more. If this call is cancelled
+        while it waits, `run` never starts.
+        """
         before = self._last.get(name)
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._last[name] = mine

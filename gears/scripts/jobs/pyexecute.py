@@ -31,11 +31,14 @@ class ScriptRequest:
     """The arguments of a `script` job.
 
     Attributes:
+        script_source: the text of the script.
         unblocking: whether the reply is the id of the script's run, sent before the end of the run.
         registers_only: whether to ignore the script's `run()`.
         id: the id of the script's session; empty: the worker creates an id.
+        description: the description of the script's session.
         upgrade: whether the script may replace the session with the same id.
         replace_with: the id of another session that the script replaces; empty: no other session.
+        requirements: the Python packages that the script needs, such as ``numpy>=2``.
     """
 
     script_source: str
@@ -49,7 +52,7 @@ class ScriptRequest:
 
     @classmethod
     def parse(cls, arguments: Sequence[Any]) -> ScriptRequest:
-        """Read the job's arguments."""
+        """Read the job's arguments. Raise GearsError if the script is not valid UTF-8."""
         source, run, session_id, description, upgrade, replace_with, *requirements = (
             a.decode("utf-8", "surrogateescape") if isinstance(a, bytes) else str(a) for a in arguments
         )
@@ -74,7 +77,10 @@ class ScriptFailed(Exception):
 
 
 def check_requirements(requirements: Sequence[str]) -> None:
-    """Raise an error for the first requirement that is not installed in this worker's environment."""
+    """Raise GearsError for the first requirement that is not installed in this worker's environment.
+
+    Only the name of a requirement counts. The installed version is not compared.
+    """
     for requirement in requirements:
         named = _REQUIREMENT.match(requirement)
         name = named.group(1) if named else requirement
@@ -94,8 +100,8 @@ def check_names(runtime: Runtime, request: ScriptRequest) -> None:
     The errors are:
 
     - the session `replace_with` does not exist;
-    - the script replaces one session, but the id for its own session belongs to another session;
-    - the script replaces no other session, its id is taken, and the request has no `upgrade`.
+    - the script replaces the session `replace_with`, but the id for its own session belongs to a third session;
+    - the script replaces no other session, the id for its own session is taken, and the request has no `upgrade`.
     """
     exists = bool(request.id) and _session_exists(runtime, request.id)
     if request.replace_with:
@@ -116,7 +122,8 @@ def _session_exists(runtime: Runtime, session_id: str) -> bool:
 def check_triggers(runtime: Runtime, request: ScriptRequest, session: ScriptSession) -> None:
     """Raise an error if the script registers a trigger twice, or a trigger of a session that it does not replace.
 
-    Clients get the error as an exception of the script.
+    `session` is the script's session after the execution of the script. Clients get the error as an exception of the
+    script.
     """
     others = [other for other in runtime.sessions.all() if other.id not in (session.id, request.replace_with)]
     taken = {trigger for other in others for trigger in _triggers(other)}
@@ -135,7 +142,12 @@ def _triggers(session: ScriptSession) -> list[str]:
 
 
 async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
-    """Carry out a `script` job; return the reply."""
+    """Carry out a `script` job; return the reply to `RG.PYEXECUTE`.
+
+    Raises:
+        ScriptFailed: the script raised an exception, or registered a trigger that is taken.
+        GearsError: the script was not executed, or its registrations could not be published on all shards.
+    """
     check_names(runtime, request)
     check_requirements(request.requirements)
     runtime.settings.refresh()
@@ -161,7 +173,10 @@ async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
 
 
 async def _execute(runtime: Runtime, session: ScriptSession, *, registers_only: bool) -> ScriptRun:
-    """Execute the script's source on a function thread; return the requests of the script."""
+    """Execute the script's source on a function thread; return the requests of the script.
+
+    With `registers_only`, `run()` in the script does nothing.
+    """
 
     async def execute() -> ScriptRun:
         return execute_source(session, script_globals(), restoring=registers_only)

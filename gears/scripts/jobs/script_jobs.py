@@ -30,7 +30,7 @@ class ScriptJobs:
         self._in_order = InOrder()
 
     def add_to(self, table: JobTable) -> None:
-        """Add the handlers to the table."""
+        """Add the handlers to the worker's table of jobs."""
         runtime = self._runtime
         table.add("script", self._script, lambda _: Capacity.FUNCTIONS)
         table.add("trigger", self._trigger, self._capacity)
@@ -58,7 +58,7 @@ class ScriptJobs:
     def _capacity(self, job: Job) -> Capacity:
         try:
             self._runtime.sessions.registration(job.registration)
-        except GearsError:  # the job ends at once
+        except GearsError:  # without a registration, the job ends at once with an error
             return Capacity.OWN
         return Capacity.FUNCTIONS if job.has_client else Capacity.BACKGROUND
 
@@ -91,7 +91,7 @@ class ScriptJobs:
     ) -> None:
         """Add an execution to the history, and wait for its run.
 
-        With a `name`, runs with this name run one after the other.
+        Runs with the same `name` run one after the other. None: the run does not wait for other runs.
 
         If the run is aborted before its start, the execution ends as aborted, but the job still sends a reply.
         """
@@ -139,7 +139,7 @@ class ScriptJobs:
         run = self._run(registration, registration.plan(), execution, OneRecord(record))
         await self._until_end(registration, execution, run, None if awaited else (registration.id, key))
         if execution.can_override:
-            # coroutines of the execution may still reply to the client
+            # After the end of the run, coroutines of the execution may still set the reply to the client.
             await execution.until_released()
         if execution.overriding is not None:
             return ("OVERRIDE", execution.overriding)
@@ -157,7 +157,7 @@ class ScriptJobs:
 
 
 def _failed(execution: Execution) -> str:
-    """Return the job status for an execution with an error."""
+    """Return the status of a job whose execution has an error: ABORTED if the execution was aborted, otherwise ERR."""
     return "ABORTED" if execution.aborted else "ERR"
 
 

@@ -51,7 +51,7 @@ class Installed:
         self._on_registered = on_registered
         self._names = names
         self._payloads: dict[str, StoredSession] = {}
-        # the old version of each session during its replacement
+        # for each session id: the version before the last change, until the next call of `use` for any session
         self._previous: dict[str, tuple[StoredSession, ScriptSession]] = {}
 
     def session(self, session_id: str) -> ScriptSession | None:
@@ -65,7 +65,8 @@ class Installed:
     def install(self, change: Change, live: ScriptSession | None = None) -> list[str]:
         """Apply a change; return the ids of the removed registrations.
 
-        `live` is the session if its script has just run on this shard.
+        `live` is the session of the change if its script has just run on this shard. None: the functions of the session
+        are loaded from `change.stored`.
         """
         removed: list[str] = []
         if change.removed is not None:
@@ -80,7 +81,7 @@ class Installed:
         return removed
 
     def _register(self, stored: StoredSession, removed: list[str], live: ScriptSession | None) -> None:
-        # Also done with `live`, to check that the session can be loaded after a restart.
+        # The session is loaded even if `live` is given, to check that it can be loaded after a restart.
         restored = stored.restore(self._names)
         known = self._known_as(stored)
         session = known or live or restored
@@ -105,7 +106,10 @@ class Installed:
             self._streams.start(session, registration)
 
     def _adopt(self, session: ScriptSession) -> list[str]:
-        """Use a session for jobs; return the ids of the registrations that only the replaced session had."""
+        """Use a session for jobs instead of the session with the same id.
+
+        Return the ids of the registrations that only the replaced session had.
+        """
         for registration in session.registrations.values():
             if registration.own in self._functions.by_name:
                 self._functions.add(registration.id, registration.own)
@@ -114,15 +118,16 @@ class Installed:
         return self._sessions.adopt(session)
 
     def _forget(self, registration_id: str) -> None:
-        """Forget a registration that was removed."""
+        """Forget the function, the finished executions and the streams of a registration that was removed."""
         self._functions.remove(registration_id)
         self._history.forget_registration(registration_id)
         self._streams.stop(registration_id)
 
     def _is_registered(self, session: ScriptSession, stored: StoredSession) -> bool:
-        """Register the session in the module.
+        """Register the session in the module, and return whether the module has accepted it.
 
-        Return False if some of its registrations were unregistered meanwhile.
+        Return False if some of the session's registrations were unregistered meanwhile. After any other error, raise
+        GearsError.
         """
         try:
             self._host.execute(*session.register_command(stored.payload))
@@ -133,11 +138,11 @@ class Installed:
         return True
 
     def is_known(self, stored: StoredSession) -> bool:
-        """Return whether this version of the session is in use, or is the previous version."""
+        """Return whether this version of the session is installed now, or is the version before it."""
         return self._known_as(stored) is not None
 
     def _known_as(self, stored: StoredSession) -> ScriptSession | None:
-        """Return the session, with the state of its functions, if `stored` is its current or previous version.
+        """Return the session, with the state of its functions, if `stored` is its installed or its previous version.
 
         Return None for any other version.
         """
@@ -154,7 +159,8 @@ class Installed:
     def adopt(self, stored: StoredSession, orders: Mapping[str, int]) -> None:
         """Install and use a session that this shard has missed.
 
-        Also apply the sender's `orders` to pause or resume registrations of the session.
+        Also apply the sender's `orders` (numbers of orders by registration id) to pause or resume registrations of the
+        session.
 
         Do not permanently unregister the replaced registrations, because only the shard that has published the session
         may do this.
@@ -171,15 +177,20 @@ class Installed:
             self._host.execute("QA.UNREGISTER", *registration_ids)
 
     def order(self, orders: Mapping[str, int]) -> None:
-        """Apply orders of another shard to pause or resume registrations.
+        """Apply orders of another shard to pause or resume registrations. Do not overwrite later orders of this shard.
 
-        Do not overwrite later orders of this shard.
+        `orders` has the number of an order for each registration id. An odd number pauses the registration, and an even
+        number resumes it.
         """
         if orders:
             self._host.execute("QA.PAUSE", *(word for order in orders.items() for word in order))
 
     def restore(self, entries: Iterable[list[bytes]]) -> None:
-        """Restore the module's stored sessions at the start of the worker."""
+        """Restore and use the module's stored sessions at the start of the worker.
+
+        Each entry has the id, the description, the source and the payload of a session, and then the ids of its
+        registrations in the module. A session that cannot be restored is only logged.
+        """
         for session_id, description, source, payload, *ids in entries:
             stored = StoredSession(session_id.decode(), description.decode(), source.decode(), payload)
             registered = [known.decode() for known in ids]
@@ -196,9 +207,10 @@ class Installed:
             self.use(session.id)
 
     def unregister(self, registration_id: str, *, abort_pending: bool = False) -> None:
-        """Remove a registration that the module has dropped, so that it is not restored later.
+        """Remove a registration that the module has dropped, so that the registration is not restored later.
 
-        Its running executions continue. `abort_pending` ends its pending executions.
+        Executions of the registration that have started continue. With `abort_pending`, executions that have not
+        started are aborted.
         """
         if abort_pending:
             self._history.abort_pending(registration_id, UNREGISTERED)
@@ -211,16 +223,21 @@ class Installed:
             self._timers.stop_session(session.id)
             self._payloads.pop(session.id, None)
         elif (stored := self._payloads.get(session.id)) is not None:
-            # for other shards; the functions on this shard keep their changed globals
+            # This form is only for other shards. The functions on this shard keep their changed globals.
             self._payloads[session.id] = stored.restricted_to(session)
 
     def repair(self, registration_id: str) -> None:
-        """Read the streams of a registration and run its `onRegistered` again after dropped events."""
+        """Read the streams of a registration and call its `onRegistered` again, because events were dropped.
+
+        Raises GearsError if the registration is missing.
+        """
         session, registration = self._sessions.registration(registration_id)
         self._activate(session, registration)
 
     def promoted(self) -> None:
-        """Do the start-up work of a primary after the promotion of this server."""
+        """Do the start-up work of a primary after the promotion of this server: read all streams again, and use all
+        sessions, which calls their `onRegistered` functions again.
+        """
         self._streams.promoted()
         for session in self._sessions.all():
             self.use(session.id)
@@ -245,7 +262,7 @@ class Installed:
             self._streams.start(session, registration)
         if registration.on_registered is None:
             return
-        # without this, its earlier timers would run in parallel with the new timers
+        # Otherwise the timers of an earlier call of `onRegistered` would run in parallel with the new timers.
         self._timers.stop_owned(registration.id)
         self._on_registered.call(session, registration)
 

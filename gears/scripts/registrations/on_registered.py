@@ -28,11 +28,14 @@ class OnRegisteredCalls:
     def __init__(self, host: ScriptHost) -> None:
         self._host = host
         self._tasks: set[asyncio.Task[None]] = set()
-        # by registration, the future that its functions wait for
+        # for each registration id: a future that ends when `onRegistered` has returned, so that functions may start
         self._returned: dict[str, asyncio.Future[None]] = {}
 
     def call(self, session: ScriptSession | None, registration: Registration) -> None:
-        """Call the `onRegistered` of a registration, if the registration has one."""
+        """Start to call the `onRegistered` of a registration, if the registration has one. Do not wait for the call.
+
+        `session` is the session of the registration; None: unknown.
+        """
         function = registration.on_registered
         if function is None:
             return
@@ -62,7 +65,7 @@ class OnRegisteredCalls:
             del self._returned[registration_id]
 
     async def until_returned(self, registration_id: str) -> None:
-        """Wait until the registration's functions may start."""
+        """Wait until the registration's functions may start, because no call of its `onRegistered` is running."""
         while (returned := self._returned.get(registration_id)) is not None:
             await asyncio.shield(returned)
 

@@ -48,6 +48,7 @@ class Comparison:
 
     Attributes:
         publishing: whether the shard cannot compare now: it is publishing a session, is starting, or is a replica.
+        registrations: the registrations of the shard; None if the digests are equal or the shard cannot compare now.
     """
 
     publishing: bool
@@ -57,7 +58,11 @@ class Comparison:
 @sent
 @dataclass(frozen=True, slots=True)
 class SessionOffer:
-    """A session, sent to a shard that lacks it."""
+    """A session, sent to a shard that lacks the session or has an older version.
+
+    Attributes:
+        registrations: the registrations of this session on the sender, with their orders to pause or resume.
+    """
 
     stored: StoredSession
     registrations: RegistrationList
@@ -94,7 +99,7 @@ class Reconciliation:
         self._generation = 0
         self._registrations: RegistrationList | None = None
         self._digest = b""
-        # the common digest of this shard and each other shard at the last comparison
+        # for each node id of a shard that agreed at the last comparison: the common digest of both shards
         self._agreed: dict[str, bytes] = {}
         self._differences: dict[str, Difference] = {}
         # the shards that have sent a different digest, including shards without slots
@@ -106,7 +111,10 @@ class Reconciliation:
         peers.on("session?", self.offer)
 
     async def watch(self) -> None:
-        """Compare with the other primaries every `COMPARE_SECONDS` until cancelled."""
+        """Compare with the other primaries every `COMPARE_SECONDS` until cancelled. Outside a cluster, return at once.
+
+        After an error, the next round compares again.
+        """
         while self._host.info.cluster:
             try:
                 await self.compare_all()
@@ -117,7 +125,11 @@ class Reconciliation:
             await asyncio.sleep(COMPARE_SECONDS)
 
     async def compare_all(self) -> None:
-        """Compare with each primary that does not agree with this shard."""
+        """Compare with each primary whose registrations differ from this shard's registrations, or are unknown.
+
+        Also compare with shards without slots that have sent a different digest. A shard that still differs after
+        earlier comparisons is asked only in some of the rounds (`Difference`).
+        """
         topology, own = self._peers.topology(), self._host.info.shard_id
         if topology is None:
             return
@@ -155,7 +167,7 @@ class Reconciliation:
             self._agree(node, sent)
 
     async def _correct_by(self, node: str, theirs: RegistrationList) -> None:
-        """Correct this shard by the registrations of another shard."""
+        """Correct this shard by the registrations `theirs` of the shard with the id `node`."""
         own = self._refresh()
         if own is None or self._registrar.publishing:
             return
@@ -173,7 +185,10 @@ class Reconciliation:
             self._note_difference(node, theirs)
 
     def _ahead(self, theirs: RegistrationList) -> list[str]:
-        """Return the sessions that this shard must install now."""
+        """Return the ids of the sessions in the list `theirs` of another shard that this shard must install now.
+
+        The result is empty while this server is a replica or a session is being published.
+        """
         own = self._refresh()
         if own is None or self._registrar.publishing:
             return []
@@ -200,7 +215,7 @@ class Reconciliation:
         self._differences.pop(node, None)
 
     def compare(self, sender: str, digest: bytes) -> Comparison:
-        """Answer a shard that has sent the digest of its registrations (message ``registrations?``)."""
+        """Answer the shard `sender`, which has sent the digest of its registrations (message ``registrations?``)."""
         own = self._refresh()
         # Before its first round of comparisons, a worker is still starting and cannot offer its sessions.
         if own is None or self._registrar.publishing or not self._rounds:
@@ -216,7 +231,10 @@ class Reconciliation:
         return Comparison(publishing=False, registrations=own)
 
     def offer(self, _sender: str, session_id: str) -> SessionOffer | None:
-        """Answer a shard that lacks a session (message ``session?``); None if the session is not available now."""
+        """Answer a shard that lacks a session or has an older version (message ``session?``).
+
+        None: this shard does not have the session or cannot send it now.
+        """
         own, stored = self._refresh(), self._installed.stored(session_id)
         if own is None or stored is None or self._registrar.publishing:
             return None
@@ -225,7 +243,7 @@ class Reconciliation:
         )
 
     def unregistered(self, _sender: str, ids: list[str]) -> list[str]:
-        """Return the given registrations that were unregistered on this shard (message ``unregistered?``)."""
+        """Return those of the registrations `ids` that were unregistered on this shard (message ``unregistered?``)."""
         return sorted(self._unregistered(ids))
 
     def _unregistered(self, ids: Collection[str]) -> set[str]:

@@ -29,7 +29,9 @@ from .sessions import Registration, ScriptSession
 from .stored_sessions import Change, StoredSession, dump
 
 logger = logging.getLogger(__name__)
+# the time within which every other shard must reply that it has installed a new version
 ACKNOWLEDGE_SECONDS = 10.0
+# the time for which `publish` waits for the calls of `onRegistered`
 BEGIN_SECONDS = 10.0
 UNDO_SECONDS = 30.0  # above the module's limit for a silent worker
 # after this time, a shard uses a session without the confirmation that all shards have installed it
@@ -46,12 +48,12 @@ class Registrar:
         self._unconfirmed: dict[str, asyncio.TimerHandle] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._publishing = asyncio.Lock()
-        self._numbers = itertools.count(time.time_ns())  # above the numbers of the previous worker
+        self._numbers = itertools.count(time.time_ns())  # starts above the change numbers of the previous worker
         self._taken: dict[str, int] = {}
         self._undoing: asyncio.Task[None] | None = None
 
     def messages(self) -> dict[str, Callable[[str, Any], Any]]:
-        """Return the handlers of messages from other shards, by kind."""
+        """Return the handlers of messages from other shards. The keys are the kinds of the messages."""
         return {"register": self.take, "registered": self.confirmed, "replaced": self.replaced}
 
     @property
@@ -61,6 +63,8 @@ class Registrar:
 
     async def publish(self, session: ScriptSession, replaced: str | None = None) -> None:
         """Register a session on all shards. If this fails, undo it on all shards and raise GearsError with the reason.
+
+        `replaced` is the id of another session that the session replaces; None: no other session.
 
         Return when each `onRegistered` on this shard has returned (a coroutine that it returns may still run), or after
         `BEGIN_SECONDS`.
@@ -113,7 +117,7 @@ class Registrar:
 
     def _is_due(self, change: Change) -> bool:
         """Return whether to apply a change. A change that withdraws a version (`undone`) must not undo a later version
-        from another shard.
+        from another shard. All other changes are applied.
         """
         session_id = change.stored.id if change.stored is not None else change.removed
         session = self.installed.session(session_id) if session_id is not None else None
@@ -134,7 +138,10 @@ class Registrar:
                     logger.error("a shard did not restore the earlier version of a session: %s", error_line(outcome))
 
     def extend(self, session: ScriptSession, registration: Registration) -> None:
-        """Add a registration of a running function. The other shards get the registration in the background."""
+        """Add a registration that a running function has made to its session.
+
+        All shards install the registration in the background. If this fails, the error is only logged.
+        """
         self._spawn(self._extend(session, registration))
 
     async def _extend(self, session: ScriptSession, registration: Registration) -> None:
@@ -148,10 +155,10 @@ class Registrar:
             await self._publish(replace(now, registrations=registrations))
 
     def take(self, sender: str, change: Change) -> None:
-        """Apply a change that another worker sends; ignore a repeated change.
+        """Apply a change that the worker of the shard `sender` sends; ignore a repeated change.
 
         A new version of a session is used after the confirmation of that worker, or after `CONFIRM_SECONDS`. An earlier
-        version that this shard still knows is used at once.
+        version that this shard still knows is used at once, and needs no confirmation.
         """
         if change.number <= self._taken.get(sender, 0):
             return
@@ -166,18 +173,24 @@ class Registrar:
         if change.removed is not None:
             self._expect(change.removed, None)
         if change.stored is not None:
-            # An earlier version is used at once. A new version waits for its publisher's confirmation.
+            # An earlier version is used at once. A new version waits for the confirmation of the sender.
             session_id = change.stored.id
             late = self._host.loop.call_later(CONFIRM_SECONDS, self.confirmed, sender, session_id) if new else None
             self._expect(session_id, late)
 
     def confirmed(self, sender: str, session_id: str) -> None:
-        """Use a session and run its `onRegistered`: all shards have installed it, or `CONFIRM_SECONDS` have passed."""
+        """Use an installed session and call its `onRegistered` functions.
+
+        This method is called when all shards have installed the session (message ``registered``), or when
+        `CONFIRM_SECONDS` have passed.
+        """
         self._expect(session_id, None)
         self.installed.use(session_id)
 
     def replaced(self, sender: str, registration_ids: list[str]) -> None:
-        """Unregister replaced registrations permanently: all shards have installed the new version."""
+        """Unregister replaced registrations permanently, because all shards have installed the new version of their
+        session (message ``replaced``).
+        """
         self.installed.unregister_permanently(registration_ids)
 
     def _expect(self, session_id: str, late: asyncio.TimerHandle | None) -> None:

@@ -21,7 +21,10 @@ from ...shard.messages import sent
 @sent
 @dataclass(frozen=True, slots=True)
 class RegistrationEntry:
-    """A registration: its session, its id, and the number of the last order to pause or resume it."""
+    """A registration: the id of its session, its own id, and the number of the last order to pause or resume it.
+
+    The numbers of orders grow with time. The number 0 means that there was no order.
+    """
 
     session: str
     id: str
@@ -31,14 +34,14 @@ class RegistrationEntry:
 @sent
 @dataclass(frozen=True, slots=True)
 class RegistrationList:
-    """All registrations of a shard."""
+    """The registrations of a shard: all of them, or only those of one session."""
 
     entries: tuple[RegistrationEntry, ...]
 
     @property
     def digest(self) -> bytes:
-        """Return a digest of the registrations and the numbers of their orders. It does not depend on the sequence of
-        the list."""
+        """Return a digest of the registrations and the numbers of their orders. The sequence of `entries` does not
+        change the digest."""
         lines = sorted(f"{len(entry.session)} {entry.session} {entry.id} {entry.order}" for entry in self.entries)
         return hashlib.blake2b("\n".join(lines).encode("utf-8", "surrogateescape"), digest_size=16).digest()
 
@@ -48,16 +51,26 @@ class RegistrationList:
         return {entry.id for entry in self.entries}
 
     def orders_after(self, other: RegistrationList) -> dict[str, int]:
-        """Return the orders in this list that are later than in `other`, by registration."""
+        """Return the numbers of the orders that are later in this list than in `other`, by registration id.
+
+        Only registrations that are in both lists count.
+        """
         known = {entry.id: entry.order for entry in other.entries}
         return {entry.id: entry.order for entry in self.entries if entry.order > known.get(entry.id, entry.order)}
 
     def orders_of(self, session: str) -> dict[str, int]:
-        """Return the orders for registrations of a session."""
+        """Return the numbers of the last orders for the registrations of the session with the id `session`.
+
+        The keys are registration ids. Registrations without an order are left out.
+        """
         return {entry.id: entry.order for entry in self.entries if entry.session == session and entry.order}
 
     def sessions_ahead_of(self, other: RegistrationList, unregistered: Collection[str]) -> list[str]:
-        """Return the sessions of this list that `other` must install. Ignore the registrations in `unregistered`."""
+        """Return the ids of the sessions in this list that the shard of the list `other` must install.
+
+        A session must be installed if it is missing in `other`, or has an older version there. Ignore the registrations
+        of this list whose ids are in `unregistered`.
+        """
         here, there = self._by_session(unregistered), other._by_session(())
         return [name for name, ids in here.items() if name not in there or _age(ids) > _age(there[name])]
 
@@ -70,7 +83,11 @@ class RegistrationList:
 
 
 def _age(ids: Iterable[str]) -> tuple[int, int, list[str]]:
-    """Return a key that sorts the versions of a session by age. The number at the end of an id grows with time."""
+    """Return a key that sorts the versions of a session from old to new. `ids` are a version's registration ids.
+
+    The number at the end of an id grows with time. First, the largest number counts, then the number of the ids, and
+    then the ids themselves.
+    """
     names = sorted(ids)
     numbers = [name.rpartition("-")[2] for name in names]
     return max((int(number) for number in numbers if number.isdecimal()), default=0), len(names), names

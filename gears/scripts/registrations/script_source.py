@@ -19,6 +19,12 @@ class ScriptRun:
 
     The worker carries out the requests after the end of the script. With `restoring`, `run()` in the script does
     nothing.
+
+    Attributes:
+        session: the session of the script, which collects the registrations.
+        plan: the plan of the script's run; None: the script has called no `run()`.
+        has_ended: whether the whole source was executed, or has raised an exception.
+        timers: the interval in seconds and the function of each `registerTE`.
     """
 
     session: ScriptSession
@@ -28,7 +34,7 @@ class ScriptRun:
     timers: list[tuple[float, Callable[[], Any]]] = field(default_factory=list)
 
     def request_run(self, plan: ExecutionPlan) -> None:
-        """Record the script's run. A script has at most one run."""
+        """Record the script's run. Raise GearsError at the second call, because a script has at most one run."""
         if self.plan is not None:
             raise GearsError("Can not run more then 1 executions in a single script")
         self.plan = plan
@@ -38,7 +44,10 @@ script_run: ContextVar[ScriptRun | None] = ContextVar("script_run", default=None
 
 
 def running_script() -> ScriptRun | None:
-    """Return the running script of the caller; None for code that a script has scheduled for later."""
+    """Return the running script of the caller; None outside of a script.
+
+    Code that a script has scheduled for a time after its end is also outside of the script.
+    """
     script = script_run.get()
     return script if script is not None and not script.has_ended else None
 
@@ -51,12 +60,21 @@ def remember_source(session_id: str, source: str) -> str:
 
 
 def forget_source(session_id: str) -> None:
-    """Drop the lines of a script."""
+    """Drop the lines of a script that `remember_source` has stored."""
     linecache.cache.pop(f"<script {session_id}>", None)
 
 
 def execute_source(session: ScriptSession, names: Mapping[str, Any], *, restoring: bool = False) -> ScriptRun:
-    """Run a session's source in a new namespace with `names`; return its requests."""
+    """Run a session's source in a new namespace; return the requests of the script.
+
+    Args:
+        session: the session, which gets the registrations of the script.
+        names: the globals of every script (`script_globals`).
+        restoring: whether to ignore `run()` in the script.
+
+    Raises:
+        BaseException: any exception that the script raises, even SystemExit.
+    """
     file_name = remember_source(session.id, session.script_source)
     namespace: dict[str, Any] = {"__name__": module_name(session.id), "__builtins__": __builtins__}
     namespace.update(names)
@@ -71,5 +89,8 @@ def execute_source(session: ScriptSession, names: Mapping[str, Any], *, restorin
 
 
 def rerun(session_id: str, description: str, source: str, names: Mapping[str, Any]) -> ScriptSession:
-    """Rebuild a stored session from its source, and ignore the source's `run()`."""
+    """Rebuild a stored session by running its source, and ignore the source's `run()`.
+
+    `names` are the globals of every script. The registrations of the result have new ids.
+    """
     return execute_source(ScriptSession(session_id, description, source), names, restoring=True).session

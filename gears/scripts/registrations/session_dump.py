@@ -28,9 +28,10 @@ class SessionDump:
     def dump(self, arguments: list[str]) -> list[Any]:
         """Return the reply of ``RG.PYDUMPSESSIONS [VERBOSE] [DEAD] [SOURCES] [SESSIONS s..]``.
 
-        SESSIONS selects sessions by id. Without SESSIONS, the reply has all live sessions; with DEAD, it has the
-        replaced or unregistered sessions that an execution or a timer still uses. VERBOSE shows registrations and
-        requirements in full. SOURCES adds the scripts; the module allows SOURCES only to administrators.
+        SESSIONS selects live and dead sessions by id; raise GearsError if an id is unknown. Without SESSIONS, the reply
+        has all live sessions; with DEAD, it has the replaced or unregistered sessions that an execution or a timer
+        still uses. VERBOSE shows registrations and requirements in full. SOURCES adds the scripts; the module allows
+        SOURCES only to administrators.
         """
         verbose, dead, sources, names = _parse(arguments)
         users = self._users()
@@ -56,7 +57,9 @@ class SessionDump:
         return [_requirement(name, count) for name, count in sorted(counts.items())]
 
     def _users(self) -> list[ScriptSession]:
-        """Return the session of every running execution and timer. The same session may occur several times."""
+        """Return the session of each unfinished execution and of each timer. The same session may occur several
+        times.
+        """
         running = (session_of(execution) for execution in self._history.all() if not execution.finished)
         return [session for session in running if session is not None] + self._timers.sessions()
 
@@ -76,7 +79,7 @@ class SessionDump:
         ]
 
     def _registrations(self) -> dict[str, Any]:
-        """Return the entries of `RG.DUMPREGISTRATIONS` by id."""
+        """Return the entries of `RG.DUMPREGISTRATIONS` by the id of the registration."""
         entries = decode_reply(self._host.execute_own("RG.DUMPREGISTRATIONS"))
         return {dict(zip(entry[::2], entry[1::2], strict=True))["id"]: entry for entry in entries}
 
@@ -102,8 +105,7 @@ def _parse(arguments: list[str]) -> tuple[bool, bool, bool, set[str]]:
 
 
 def _requirement(name: str, users: int = 1) -> list[Any]:
-    """Return a requirement as in the reply, marked as installed.
-
+    """Return a requirement as in the reply, marked as installed. `users` is the number of sessions that have it.
     Every requirement is installed, because a session with a missing requirement is refused.
     """
     return [

@@ -28,8 +28,9 @@ _BY_VALUE = (str, bytes, int, float, complex, tuple, frozenset, type, type(None)
 
 
 def globals_of(session: ScriptSession) -> dict[str, Any] | None:
-    """Return the common globals of a session's functions on this shard; None if no function is from the session's
-    script.
+    """Return the dictionary of globals that a session's functions share on this shard.
+
+    None: no function of the session is from the session's script.
     """
     name = module_name(session.id)
     for registration in session.registrations.values():
@@ -42,7 +43,10 @@ def globals_of(session: ScriptSession) -> dict[str, Any] | None:
 
 
 def _functions_in(value: Any, seen: set[int]) -> Iterator[types.FunctionType]:
-    """Yield a function or the function of a `partial`, and all functions that it contains."""
+    """Yield `value` if it is a function, and all functions in its closure or in the parts of a `partial`.
+
+    `seen` has the ids of the objects that were already visited.
+    """
     if id(value) in seen:
         return
     seen.add(id(value))
@@ -85,7 +89,8 @@ class _Unpickler(pickle.Unpickler):
 def _rebound(value: Any, *, name: str, home: dict[str, Any], seen: dict[int, Any]) -> Any:
     """Return a copy of the function `value` with the globals `home` if the function is from the module `name`.
 
-    Return any other value itself. The functions in a closure or a `partial` are changed in the same way.
+    Return any other value itself. The functions in a closure or a `partial` are replaced in the same way. Globals that
+    `home` lacks are added to `home`. `seen` has the results for objects that were already visited, by object id.
     """
     if id(value) in seen:
         return seen[id(value)]
@@ -137,7 +142,10 @@ class SharedSessions:
         return self._sessions.registration(registration_id)
 
     def pack(self, value: Any, session_id: str | None) -> bytes:
-        """Pickle a value with functions of a session, without the values of the session's globals."""
+        """Pickle a value with functions of a session, without the values of the session's globals.
+
+        If `session_id` is None or the session has no globals on this shard, pickle the value completely.
+        """
         home = self._globals(session_id)
         if home is None:
             packed: bytes = cloudpickle.dumps(value)
@@ -153,7 +161,7 @@ class SharedSessions:
 
     def with_local_globals(self, plan: ExecutionPlan, session_id: str | None) -> ExecutionPlan:
         """Return a copy of a plan from another shard, with functions that use the globals of their session on this
-        shard.
+        shard. If the session has no globals on this shard, return the plan itself.
         """
         home = self._globals(session_id)
         if home is None or session_id is None:
@@ -168,7 +176,7 @@ class SharedSessions:
         return replace(plan, source=source, steps=steps)
 
     async def until_started(self, registration_id: str) -> None:
-        """Wait until the functions of a registration may start on this shard."""
+        """Wait until the functions of a registration may start on this shard (`OnRegisteredCalls.until_returned`)."""
         await self._on_registered.until_returned(registration_id)
 
     def _globals(self, session_id: str | None) -> dict[str, Any] | None:

@@ -30,6 +30,9 @@ class Registration:
     """One call of `register()`: its source, steps and options.
 
     Attributes:
+        mode: ``async`` lets a run use all shards, and ``async_local`` only the shard of the event.
+        on_registered: the function to call when the registration becomes active on a shard; None: no function.
+        rights: whose rights the steps have: ``caller`` (the client that calls the trigger) or ``owner`` (the worker).
         own: the name of the function of qa-cluster itself (an *own function*) that the worker calls instead of steps;
             empty for a user function.
         cost_from: each argument of a trigger from this index on adds 1 to the cost of a call; 0: only the length of the
@@ -47,7 +50,7 @@ class Registration:
     cost_from: int = 0
 
     def plan(self) -> ExecutionPlan:
-        """Return the plan for each event."""
+        """Return the plan for a run of the steps on an event of the source."""
         return ExecutionPlan(self.source, self.steps, self.mode, self.description)
 
     def trigger_plan(self, arguments: Sequence[Any]) -> ExecutionPlan:
@@ -55,7 +58,7 @@ class Registration:
         return ExecutionPlan(CommandCall(tuple(arguments)), self.steps, self.mode, self.description)
 
     def arguments(self, session: ScriptSession) -> tuple[Argument, ...]:
-        """Return the eleven fields of `QA.REGISTER`."""
+        """Return the eleven fields that describe this registration of `session` in the command `QA.REGISTER`."""
         match = self.source.match()
         private = orjson.dumps({"sessionId": session.id, "depsList": list(session.requirements)})
         return (
@@ -85,7 +88,13 @@ def own_registration(registration_id: str, function: OwnFunction) -> Registratio
 
 @dataclass(slots=True)
 class ScriptSession:
-    """The session of a script. `dead`: it was replaced, or has lost its last registration."""
+    """The session of a script.
+
+    Attributes:
+        registrations: the registrations of the script by id, in the order of the calls of `register()`.
+        requirements: the Python packages that the script needs.
+        dead: whether the session was replaced, or has lost its last registration.
+    """
 
     id: str
     description: str
@@ -111,7 +120,14 @@ def execution_of(
     user: str = "",
     can_override: bool = False,
 ) -> Execution:
-    """Return a new execution of a registration."""
+    """Return a new execution of a registration of `session`.
+
+    Args:
+        ids: creates the id of the execution.
+        pool: the pool of threads for the functions of the execution.
+        user: the ACL user whose rights the execution has; empty: the worker's rights.
+        can_override: whether the functions may replace the reply to the command that caused the event.
+    """
     return Execution(
         *(ids.next(), session), registered=True, can_override=can_override, user=user, pool=pool, owner=registration.id
     )
@@ -139,21 +155,28 @@ class SessionRegistry:
         return list(self._sessions.values())
 
     def registration(self, registration_id: str) -> tuple[ScriptSession, Registration]:
-        """Return the session of a registration, and the registration."""
+        """Return the session of a registration, and the registration. Raise GearsError if the registration is
+        missing.
+        """
         found = self._registrations.get(registration_id)
         if found is None:
             raise GearsError(f"ERR execution is not registered: {registration_id}")
         return found
 
     def trigger(self, name: str) -> tuple[ScriptSession, Registration]:
-        """Return the session of a trigger, and its registration."""
+        """Return the session and the registration of the trigger `name`. Raise GearsError if no session has the
+        trigger.
+        """
         for session, registration in self._registrations.values():
             if isinstance(registration.source, CommandSource) and registration.source.trigger == name:
                 return session, registration
         raise GearsError("ERR subcommand not found")
 
     def adopt(self, session: ScriptSession) -> list[str]:
-        """Add a session, or replace the session with its id; return the ids of the removed registrations."""
+        """Add a session, or replace the session with its id.
+
+        Return the ids of the removed registrations: the registrations that only the replaced session had.
+        """
         gone = self.remove(session.id)
         session.dead = False
         self._sessions[session.id] = session
@@ -162,7 +185,7 @@ class SessionRegistry:
         return [name for name in gone if name not in session.registrations]
 
     def remove(self, session_id: str) -> list[str]:
-        """Drop a session; return the ids of its registrations."""
+        """Drop a session; return the ids of its registrations, or an empty list if the session is missing."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.dead = True
@@ -172,7 +195,10 @@ class SessionRegistry:
         return gone
 
     def remove_registration(self, registration_id: str) -> ScriptSession | None:
-        """Drop one registration; return its session, which may now be empty."""
+        """Drop one registration; return its session, or None if the registration is missing.
+
+        A session without registrations is dropped, too.
+        """
         found = self._registrations.pop(registration_id, None)
         if found is None:
             return None

@@ -37,7 +37,10 @@ class StoredRegistrations:
 
 
 def dump(registrations: Iterable[Registration], requirements: tuple[str, ...] = ()) -> bytes:
-    """Return the payload of a session. Raise GearsError if a function cannot be pickled."""
+    """Return the payload of a session with these registrations and requirements.
+
+    Raises GearsError if a function cannot be pickled.
+    """
     try:
         pickled: bytes = cloudpickle.dumps(StoredRegistrations(list(registrations), requirements))
     except Exception as error:  # pickling runs code of users' objects
@@ -46,8 +49,7 @@ def dump(registrations: Iterable[Registration], requirements: tuple[str, ...] = 
 
 
 def load(payload: bytes) -> StoredRegistrations | None:
-    """Read a payload. Return None if the source must be executed again.
-
+    """Return the registrations and requirements of a payload, or None if the source must be executed again.
     This is the case if the Python version or the format version is different, or if the payload uses a name that does
     not exist in this environment.
     """
@@ -64,7 +66,7 @@ def load(payload: bytes) -> StoredRegistrations | None:
 @sent
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """A session in the form for storage and for other shards."""
+    """A session in the form for storage and for other shards. `payload` is the result of `dump`."""
 
     id: str
     description: str
@@ -96,10 +98,11 @@ class StoredSession:
 
 
 def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
-    """Return a restored session with only the registrations in the module, and with the module's ids.
+    """Return a copy of a restored session with only the registrations in the module, and with the module's ids.
 
-    If the source was executed again, its registrations have new ids. They get the module's ids, in the order of the
-    script.
+    `ids` are the ids of the session's registrations in the module. If the source was executed again, its registrations
+    have new ids. Then they get the module's ids, in the order of the script. In this case, GearsError is raised if the
+    script does not have exactly as many registrations as the module.
     """
     found = session.registrations
     if not set(ids) <= found.keys():
@@ -116,7 +119,8 @@ def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
 class Change:
     """A change of a shard: install the session `stored`, or remove the session `removed`.
 
-    The changes that a shard sends have increasing numbers. A change may be sent twice, and must not undo later changes.
+    The changes that a shard sends have increasing numbers. A change with the number 0 is only applied on this shard. A
+    change may be sent twice, and must not undo later changes.
     If a change withdraws a version, `undone` has the registrations of this version, which are unregistered. The rest of
     such a change is skipped if a different version has replaced this version.
     """

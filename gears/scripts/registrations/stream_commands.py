@@ -33,14 +33,20 @@ def has_group(host: ScriptHost, stream: Stream) -> bool:
 
 
 def read_command(stream: Stream, source: StreamSource) -> tuple[Argument, ...]:
-    """Return the command to read the missing entries of the batch, from the stream's current position on."""
+    """Return the command to read the entries that the next batch still lacks, from the stream's current position on.
+
+    For the delivery NEW, the position is after the last delivered entry. For the other kinds, it is `stream.cursor`.
+    """
     wanted = source.batch - len(stream.entries)
     start = b">" if stream.delivery is Delivery.NEW else stream.cursor
     return ("XREADGROUP", "GROUP", GROUP, CONSUMERS[stream.delivery], "COUNT", wanted, "STREAMS", stream.key, start)
 
 
 def take_new(stream: Stream, reply: Reply) -> None:
-    """Add the new entries of a reply to the stream's entries."""
+    """Add the new entries of an XREADGROUP reply to the stream's entries.
+
+    If the stream had no entries, remember the current time as the start of the wait for a full batch.
+    """
     arrived = reply[0][1] if reply else []
     if arrived and not stream.entries:
         stream.waiting_since = time.monotonic()
@@ -48,7 +54,7 @@ def take_new(stream: Stream, reply: Reply) -> None:
 
 
 class Records:
-    """The records of a batch, and the number of records that a run has taken."""
+    """The records of a batch of the stream `key`. `taken` is the number of records that a run has already read."""
 
     def __init__(self, key: bytes, batch: list[Entry]) -> None:
         self._key = key
@@ -56,7 +62,7 @@ class Records:
         self.taken = 0
 
     async def read(self) -> AsyncIterator[Any]:
-        """Yield each record."""
+        """Yield the record of each entry of the batch, and count it in `taken` before."""
         name = decode_reply(self._key)
         for entry_id, fields in self._batch:
             self.taken += 1
@@ -64,7 +70,10 @@ class Records:
 
 
 def known_statuses(host: ScriptHost) -> dict[str, str]:
-    """Return the status of each stream registration in the module, from an earlier worker or from replication."""
+    """Return the status of each stream registration in the module, by the registration's id.
+
+    An earlier worker of this shard or the previous primary has reported the status, such as ``PAUSED``.
+    """
     statuses: dict[str, str] = {}
     for entry in decode_reply(host.execute_own("RG.DUMPREGISTRATIONS")):
         values = dict(zip(entry[::2], entry[1::2], strict=False))
@@ -76,6 +85,9 @@ def known_statuses(host: ScriptHost) -> dict[str, str]:
 
 
 def check_report(reply: Reply) -> None:
-    """Log a refused report of a batch, except if its registration was removed meanwhile."""
+    """Log an error if `reply` is the module's refusal of a batch report (`QA.STREAM`).
+
+    If the registration was removed meanwhile, the refusal is expected and is not logged.
+    """
     if isinstance(reply, Exception) and not str(reply).startswith("NOREG"):
         logger.error("the module refused the report of a batch: %s", reply)

@@ -44,9 +44,9 @@ MAX_RUNNING = 64
 LOST_SECONDS = 1.0
 """The delay before a stream is read again after an error of the server."""
 
-# Errors of a server that does not have the stream, or that may not write to it.
+# The error codes of a server that does not have the stream, or that may not write to it.
 _NOT_SERVED = frozenset({"MOVED", "ASK", "READONLY", "WRONGTYPE"})
-# above this number of a registration's streams, the state of streams without entries is dropped
+# If a registration has more streams than this number, the state of streams that have no unprocessed entries is dropped.
 MAX_KNOWN = 10_000
 _GLOB = str.maketrans({character: f"\\{character}" for character in "*?[]\\"})
 
@@ -62,7 +62,7 @@ class Streams:
         self._history = history
         self._distributor = distributor
         self._consumers: dict[str, Consumer] = {}
-        # ended registrations with a running batch
+        # the state of ended registrations that still run a batch
         self._leaving: set[Consumer] = set()
         self._queue: deque[tuple[Consumer, Stream]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -70,7 +70,11 @@ class Streams:
         self._one_redelivered = asyncio.Lock()
 
     def start(self, session: ScriptSession, registration: Registration) -> None:
-        """Start to read the streams of a registration, including streams that already exist."""
+        """Start to read the streams of a registration, including streams that already exist.
+
+        If this registration is read already, find and read its streams again. Do nothing for a registration of another
+        source.
+        """
         if not isinstance(registration.source, StreamSource):
             return
         consumer = self._consumers.get(registration.id)
@@ -98,7 +102,7 @@ class Streams:
                 self._leave_to_others(key)
 
     def _leave_to_others(self, key: bytes) -> None:
-        """Make the other registrations read the unacknowledged entries of an ended registration."""
+        """Make the other registrations of the stream `key` read the unacknowledged entries of an ended registration."""
         for consumer in self._consumers.values():
             stream = consumer.streams.get(key)
             if stream is None:
@@ -108,13 +112,16 @@ class Streams:
                 self._wake(consumer, key)
 
     def notice(self, registration_id: str, key: bytes) -> None:
-        """Wake a registration after the addition of an entry to a stream."""
+        """Make a registration read the stream `key`, because the module has reported a new entry."""
         consumer = self._consumers.get(registration_id)
         if consumer is not None:
             self._wake(consumer, key)
 
     def pause(self, registration_id: str, paused: bool) -> None:
-        """Pause reading, or resume it."""
+        """Pause the reading of a registration if `paused` is true. Otherwise resume it, and read all its streams.
+
+        A running batch continues to its end.
+        """
         consumer = self._consumers.get(registration_id)
         if consumer is None:
             return
@@ -138,7 +145,7 @@ class Streams:
             self._spawn(self._scan(consumer))
 
     def rescan(self) -> None:
-        """Find streams that arrived with slots from another shard, because no event reports them."""
+        """Find and read streams that arrived with slots from another shard, because no event reports these streams."""
         for consumer in self._consumers.values():
             for stream in consumer.streams.values():
                 if stream.phase is Phase.IDLE and not stream.entries:  # another shard may have had the stream meanwhile
@@ -207,6 +214,8 @@ class Streams:
     def _schedule_next(self, consumer: Consumer, stream: Stream, due: bool) -> None:
         """After `_work` on a stream, queue the stream again or drop its state. Then start the next streams in the
         queue.
+
+        `due` says whether the next batch of the stream may start at once.
         """
         idle = stream.phase is Phase.IDLE
         if idle and (due or stream.again) and not consumer.stopped:
@@ -256,7 +265,11 @@ class Streams:
             self._retry_later(consumer, stream, LOST_SECONDS)
 
     def _read(self, consumer: Consumer, stream: Stream) -> bool:
-        """Read entries for the next batch, up to its size; return whether the batch must run now."""
+        """Read entries for the next batch, up to the batch size of the registration.
+
+        Return whether the batch must run now. If the batch is not full and the option `duration` is set, a timer
+        wakes the stream when this time is over.
+        """
         if not has_group(self._host, stream):
             return False
         if stream.left_over and not stream.entries:
@@ -283,11 +296,12 @@ class Streams:
 
     def _take_redelivered(self, stream: Stream, reply: Reply) -> None:
         arrived = reply[0][1] if reply else []
-        # All registrations share the same consumers. Exclude entries that another registration is processing.
+        # All registrations share the consumers of the consumer group. Exclude entries that another registration is
+        # processing.
         taken = {entry_id for other in self._others(stream) for entry_id, _ in other.entries}
         stream.entries += [(name, fields) for name, fields in arrived if fields is not None and name not in taken]
         gone = [entry_id for entry_id, fields in arrived if fields is None]
-        if gone:  # trimmed or deleted pending entries
+        if gone:  # entries that were trimmed or deleted from the stream before their acknowledgement
             self._host.execute("XACK", stream.key, GROUP, *gone)
         if arrived:
             stream.cursor = arrived[-1][0]
@@ -353,7 +367,8 @@ class Streams:
         """Process the outcome of a batch: acknowledge its entries, or stop or retry as `onFailedPolicy` says.
 
         `batch` has the processed entries: all entries, or only the first entries if the batch was aborted. The other
-        entries stay for the next batch. Return whether the next batch may start at once.
+        entries stay for the next batch. `run_us` is the duration of the run in microseconds; 0 without a run. Return
+        whether the next batch may start at once.
         """
         registration = consumer.registration
         first = (batch or stream.entries)[0][0]
@@ -382,6 +397,7 @@ class Streams:
     ) -> bool:
         """Acknowledge a batch, trim the stream, report the batch to the module, and read new entries.
 
+        `numbers` are the outcome, the duration, the lag and the error for the report (`QA.STREAM`).
         All commands are sent in one round trip. New entries are read only if the registration continues and no
         earlier entry is left.
 
@@ -407,7 +423,10 @@ class Streams:
         return bool(stream.entries) or not reads_on
 
     def _first_needed(self, stream: Stream, done: bytes) -> str:
-        """Return the id before which a stream may be trimmed, because no registration needs earlier entries."""
+        """Return the id before which a stream may be trimmed, because no registration needs earlier entries.
+
+        `done` is the id of the last acknowledged entry.
+        """
         milliseconds, _, sequence = done.partition(b"-")
         needed = (int(milliseconds), int(sequence) + 1)
         for holder in (*self._others(stream), *((stream,) if stream.entries else ())):

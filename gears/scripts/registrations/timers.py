@@ -45,7 +45,9 @@ class Timers:
     def start(self, session: ScriptSession, seconds: float, function: Callable[[], Any], owner: str, user: str) -> None:
         """Call `function` every `seconds`, with the rights of `user` (empty: the worker's).
 
-        A call starts `seconds` after the end of the previous call.
+        A call starts `seconds` after the end of the previous call. `owner` is the id of the execution, registration or
+        session that starts the timer. Raises GearsError if an argument is invalid, or if the worker already has
+        `MAX_TIMERS` timers.
         """
         check_timer(seconds, function)
         if len(self._timers) >= MAX_TIMERS:
@@ -54,19 +56,19 @@ class Timers:
         self._timers.append(Timer(session, owner, task))
 
     def stop_session(self, session_id: str) -> None:
-        """End the timers of a session."""
+        """End the timers of all versions of a session."""
         self._stop(lambda timer: timer.session.id == session_id)
 
     def stop_earlier(self, session: ScriptSession) -> None:
-        """End the timers of earlier versions of a session."""
+        """End the timers of earlier versions of a session, which have the same id."""
         self._stop(lambda timer: timer.session.id == session.id and timer.session is not session)
 
     def stop_dead(self) -> None:
-        """End the timers of replaced and ended sessions."""
+        """End the timers of sessions that were replaced or have lost their last registration (`ScriptSession.dead`)."""
         self._stop(lambda timer: timer.session.dead)
 
     def stop_owned(self, owner: str) -> None:
-        """End the timers that an owner started."""
+        """End the timers that the execution, registration or session with the id `owner` started."""
         self._stop(lambda timer: timer.owner == owner)
 
     def _stop(self, ends: Callable[[Timer], bool]) -> None:
@@ -76,7 +78,7 @@ class Timers:
         self._timers = [timer for timer in self._timers if not ends(timer)]
 
     def sessions(self) -> list[ScriptSession]:
-        """Return the session of each timer."""
+        """Return the session of each timer. A session with several timers occurs several times."""
         return [timer.session for timer in self._timers]
 
     async def _repeat(self, session: ScriptSession, seconds: float, function: Callable[[], Any], user: str) -> None:

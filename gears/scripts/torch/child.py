@@ -50,7 +50,11 @@ class _LoadedScript:
 
 
 class ScriptChild(InferenceChild):
-    """The script of this process, and its connection to the worker of the shard."""
+    """The script of this process, and its connection to the shard's worker.
+
+    The worker calls functions of the script. For each running call, `_answers` has a queue of the worker's replies to
+    the requests of the script.
+    """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -83,7 +87,10 @@ class ScriptChild(InferenceChild):
             del self._answers[number]
 
     def ask(self, number: int, request: Any, arrays: Sequence[Array] = ()) -> tuple[Any, list[Array]]:
-        """Send a request of a running call to the worker; wait for the reply and return it."""
+        """Send a request of the running call `number` to the worker; wait for the reply and return it.
+
+        The reply has a value of JSON types, and arrays. Raises GearsError if the worker replies with an error.
+        """
         self._send({"id": number, "command": True}, [pack(request), *arrays])
         reply = self._answers[number].get()
         value, error = unpack(reply[0])
@@ -93,7 +100,7 @@ class ScriptChild(InferenceChild):
 
 
 class _WorkerCaller:
-    """Sends a script's requests to the worker."""
+    """Sends the requests of the script's call `number` to the worker."""
 
     def __init__(self, child: ScriptChild, number: int) -> None:
         self._child = child

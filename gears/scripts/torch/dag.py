@@ -27,7 +27,12 @@ from .script_store import ScriptStore
 class DagStep:
     """One run of a model (`function` is empty), or one call of a script's function.
 
-    `inputs` and `outputs` are the numbers of the slots that the step reads and writes.
+    Attributes:
+        ref: the reference number of the model or of the script.
+        inputs, outputs: the numbers of the slots that the step reads and writes.
+        batching: the batching options for the run of a model; None: no options.
+        function: the name of the script's function; empty for a model.
+        keys, arguments: the texts that an entry point of the script gets; empty for a model.
     """
 
     ref: int
@@ -45,7 +50,10 @@ class DagStepResult:
 
     Attributes:
         state: ``OK``, ``ERR``, or ``NA`` if the step has not run.
-        samples: the size of the first dimension of the first output.
+        took_us: the duration of the step in microseconds.
+        samples: the size of the first dimension of the first output; 1 if this output has no dimensions, 0 without
+            outputs.
+        error: one line; empty unless the state is ``ERR``.
     """
 
     state: str = "NA"
@@ -56,7 +64,14 @@ class DagStepResult:
 
 @dataclass(slots=True)
 class Dag:
-    """Steps, and the slots that they read and write."""
+    """A graph: steps, and the slots that the steps read and write.
+
+    Attributes:
+        slots: the tensors by the numbers of their slots. At first, `slots` has the inputs of the graph. Each step adds
+            its outputs.
+        user: the ACL user whose rights the scripts have; empty: the worker's rights.
+        results: the outcome of each step, in the order of `steps`.
+    """
 
     steps: Sequence[DagStep]
     slots: dict[int, Array]
@@ -65,11 +80,15 @@ class Dag:
 
     @property
     def failure(self) -> str | None:
-        """The first error, or None."""
+        """The error of the first failed step in the order of `steps`, or None if no step has failed."""
         return next((result.error for result in self.results if result.state == "ERR"), None)
 
     async def run(self, models: ModelStore, scripts: ScriptStore, wait_ms: int = 0) -> None:
-        """Run all steps. Raise TimedOut if no step has started after `wait_ms` (0: no limit)."""
+        """Run all steps, and store their outcomes in `results` and their outputs in `slots`.
+
+        Raises TimedOut if no step has started after `wait_ms` milliseconds (0: no limit). The error of a step is only
+        stored.
+        """
         self.results = [DagStepResult() for _ in self.steps]
         await within(wait_ms, partial(self._run, models, scripts))
 

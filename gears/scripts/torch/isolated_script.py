@@ -19,7 +19,7 @@ _PROGRAM = "qa_cluster.gears.scripts.torch.child"
 
 
 class IsolatedScript(IsolatedModel):
-    """A compiled script with the interface of `TorchScript`."""
+    """A script that a separate process compiles and calls. It has the interface of `TorchScript`."""
 
     def __init__(
         self,
@@ -37,13 +37,20 @@ class IsolatedScript(IsolatedModel):
         super().__init__(processes, ref, load, lambda: memory_file([file]), noun="script", program=_PROGRAM)
 
     def call(self, call: TorchScriptCall, caller: ScriptCaller) -> list[Array]:
-        """Call a function. `caller` runs the commands of the script, on this thread."""
+        """Call a function in the separate process, and wait for its outputs.
+
+        Meanwhile, `caller` runs the commands and models that the script requests, on this thread.
+        """
         request = pack([call.function, list(call.keys), list(call.arguments), call.n_outputs])
         return self.ask({"op": "call"}, [request, *call.tensors], partial(_answer, caller))
 
 
 def _answer(caller: ScriptCaller, process: InferenceProcess, number: int, arrays: list[Array]) -> None:
-    """Answer a command of a running script."""
+    """Answer a request of a running script to run a command or a model.
+
+    `number` is the number of the script's call. `arrays` are the request (`pack`) and the input tensors of a model. An
+    error is sent to the script as the answer.
+    """
     request = unpack(arrays[0])
     outputs: list[Array] = []
     value = error = None

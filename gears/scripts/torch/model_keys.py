@@ -15,14 +15,14 @@ MAX_KEYS = 1000
 
 @dataclass(frozen=True, slots=True)
 class ModelReference:
-    """The reference number of a model's bytes, and its backend."""
+    """The reference number of a model's bytes (`QA.MODELREF`), and the model's backend, such as ``ONNX``."""
 
     ref: int
     backend: str
 
 
 class ModelKeys:
-    """Finds the models at keys. A reply of the server is reused for `TRUST_SECONDS`."""
+    """Finds the models at keys. A reply of the server about a key is reused for `TRUST_SECONDS`."""
 
     def __init__(self, host: ScriptHost) -> None:
         self._host = host
@@ -31,7 +31,8 @@ class ModelKeys:
     def reference(self, key: str) -> ModelReference:
         """Return the reference of the model at `key`. Raise GearsError if the server returns no model.
 
-        If the function runs with its caller's rights, always ask the server.
+        If the running user function has the rights of an ACL user, no earlier reply is reused, so that the server
+        checks the user's rights at each call.
         """
         execution = current.get()
         known = self._known.get(key) if execution is None or not execution.user else None
@@ -50,5 +51,5 @@ class ModelKeys:
         return found
 
     def drop(self, ref: int) -> None:
-        """Drop a model whose bytes the shard does not have any more."""
+        """Forget the keys of the model `ref`, whose bytes the shard does not have any more."""
         self._known = {key: entry for key, entry in self._known.items() if entry[1].ref != ref}

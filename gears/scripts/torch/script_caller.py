@@ -24,7 +24,10 @@ _FAILED = "Redis command returned an error: "
 
 @dataclass(frozen=True, slots=True)
 class TorchScriptCall:
-    """One call of a script's function with the rights of `user` (empty: the worker's own rights)."""
+    """One call of a script's function with the rights of `user` (empty: the worker's own rights).
+
+    `n_outputs` is the required number of outputs; None: any number.
+    """
 
     function: str
     tensors: Sequence[Array]
@@ -41,11 +44,14 @@ class ScriptCaller(Protocol):
         """Run a command; return its reply as a value for torch, with tuples instead of lists."""
 
     def run_model(self, key: str, inputs: list[Array], n_outputs: int) -> list[Array]:
-        """Run the model at a key."""
+        """Run the model at a key of the shard. Raise an error if it does not have exactly `n_outputs` outputs."""
 
 
 class ShardCaller:
-    """Runs requests in the worker, on the calling thread, with the rights of `user` (empty: the worker's rights)."""
+    """Runs requests in the worker, on the calling thread, with the rights of `user` (empty: the worker's rights).
+
+    `find_model` returns the loaded model of a reference, and may block.
+    """
 
     def __init__(self, host: ScriptHost, find_model: Callable[[int], ServedModel], user: str) -> None:
         self._host = host
@@ -53,7 +59,7 @@ class ShardCaller:
         self._user = user
 
     def command(self, words: Sequence[str]) -> Any:
-        """Run a command."""
+        """Run a command; return its reply as a value for torch. Raise GearsError if the command fails."""
         try:
             return _value(self._execute(words))
         except GearsError as error:
@@ -91,8 +97,8 @@ def _value(reply: Reply) -> Any:
 
 
 def pack(value: Any) -> Array:
-    """Return a value of JSON types as an array, because the JSON head of a message to the process has a size limit, but
-    its arrays have none.
+    """Return a value of JSON types as an array of bytes. The JSON head of a message between the worker and a process
+    has a size limit, but the arrays of the message have none.
     """
     return np.frombuffer(json.dumps(value).encode(), np.uint8)
 

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 
 class ScriptStore:
-    """Compiled TorchScripts by reference.
-
+    """Compiled TorchScripts by reference: the module's number for a stored script, which changes with its bytes.
     Scripts use the devices and the loader thread of `models`, and can run its models.
     """
 
@@ -46,17 +45,20 @@ class ScriptStore:
             raise GearsError(f"given key do not contain RedisAI script: {key} ({error})") from error
 
     async def load(self, ref: int, device: str, source: str, entry_points: Sequence[str]) -> AnyScript:
-        """Compile a script that is being stored."""
+        """Compile a script before the module stores it in a key, and keep the compiled script under `ref`."""
         return await self._scripts.load(ref, partial(self._compile, ref, device, source, entry_points))
 
     async def run(self, ref: int, call: TorchScriptCall, limit: WaitLimit | None = None) -> tuple[list[Array], int]:
-        """Call a function of a script; return its outputs and its duration in microseconds."""
+        """Call a function of a script; return its outputs and its duration in microseconds.
+
+        `limit` decides whether the call may still start; None: the call may start at any time.
+        """
         script = await self._scripts.get(ref)
         isolated = isinstance(script, IsolatedScript)
         return await self._devices.of(script.device).call(self._bound(script, call), limit, isolated=isolated)
 
     def run_blocking(self, ref: int, call: TorchScriptCall) -> list[Array]:
-        """Like `run`, for a thread that may wait."""
+        """Like `run`, for a thread that may wait. Return only the outputs."""
         script = self._scripts.get_blocking(ref)
         return self._devices.of(script.device).call_blocking(self._bound(script, call))
 

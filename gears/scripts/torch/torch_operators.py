@@ -24,7 +24,7 @@ _local = threading.local()
 
 @contextmanager
 def calling_for(caller: ScriptCaller) -> Iterator[None]:
-    """Make the operators use this caller on this thread."""
+    """A context in which the operators on this thread send the script's requests to `caller`."""
     _local.caller = caller
     try:
         yield

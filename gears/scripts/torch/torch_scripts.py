@@ -27,7 +27,10 @@ _SUBMODULES = ("linalg", "special", "fft")
 
 
 def _operators_of(source: Any, name: str) -> ModuleType:
-    """Return a copy of a torch module with only the names that TorchScript accepts."""
+    """Return a copy of the torch module `source` with the name `name`, and with only what TorchScript accepts.
+
+    TorchScript accepts torch's operators, dtypes, layouts and memory formats.
+    """
     shown = ModuleType(name)
     for attribute in dir(source):
         value = getattr(source, attribute, None)
@@ -65,7 +68,12 @@ _NAMES = _names()
 
 
 class TorchScript:
-    """A compiled script. Any thread may call its functions."""
+    """A compiled script. Any thread may call its functions.
+
+    `entry_points` are the names of the functions that get tensors, keys and arguments. Each of these functions must
+    have the parameters ``(List[Tensor], List[str], List[str])``. All other functions get only tensors. If the source
+    cannot be compiled, or an entry point is missing or has other parameters, the constructor raises GearsError.
+    """
 
     def __init__(self, device: str, source: str, entry_points: Sequence[str]) -> None:
         self.device = device
@@ -96,7 +104,11 @@ class TorchScript:
             )
 
     def call(self, call: TorchScriptCall, caller: ScriptCaller) -> list[Array]:
-        """Call a function on a thread of the script's device. `caller` runs the script's requests on the shard."""
+        """Call a function on this thread, and return its output tensors. `caller` runs the script's requests on the
+        shard.
+
+        Raises GearsError if the function is missing, gets wrong arguments, fails, or returns a wrong number of outputs.
+        """
         function = self._unit.find_function(call.function)
         if function is None:
             raise GearsError(f"ERR Function does not exist: {call.function}")
@@ -126,9 +138,10 @@ def _refuse_reaching_out(function: Any) -> None:
 
 
 def _positional(name: str, arguments: Sequence[Any], tensors: list[torch.Tensor]) -> list[Any]:
-    """Return the tensors as arguments for a function that is not an entry point.
+    """Return the tensors as arguments for the function `name`, which is not an entry point.
 
-    A last parameter of type List[Tensor] gets the remaining tensors.
+    `arguments` are the parameters of the function. A last parameter of type List[Tensor] gets the remaining tensors.
+    Raises GearsError if the tensors do not match the parameters.
     """
     kinds = [argument.type.annotation_str for argument in arguments]
     variadic = bool(kinds) and kinds[-1] == "List[Tensor]"

@@ -36,7 +36,7 @@ class QAClusterDocumentStore(Connected):
 
     Args:
         base_url: the address of the service.
-        api_key: the API key; by default the environment variable QA_CLUSTER_API_KEY, if it is set.
+        api_key: the API key; by default the environment variable QA_CLUSTER_API_KEY, if it is set. None: no key.
         collection: the collection of the documents, which must exist. `default` always exists.
         tls_ca: the PEM file of the certificate authority of an `https` service; empty: the authorities that the system
             trusts.
@@ -74,7 +74,7 @@ class QAClusterDocumentStore(Connected):
         return self.connection.client.count_documents(collection=self.collection).documents
 
     def count_documents_by_filter(self, filters: Filters) -> int:
-        """Return the number of documents that match a filter."""
+        """Return the number of documents that match a filter. An empty filter matches all documents."""
         chosen = _checked(filters)
         with _filter_errors():
             return self.connection.client.count_documents(collection=self.collection, filters=chosen).documents
@@ -82,6 +82,7 @@ class QAClusterDocumentStore(Connected):
     def filter_documents(self, filters: Filters | None = None) -> list[Document]:
         """Return the documents that match a filter, with one request for each document.
 
+        None or an empty filter matches all documents.
         To find documents for a question, use a retriever instead.
         """
         client = self.connection.client
@@ -98,14 +99,16 @@ class QAClusterDocumentStore(Connected):
         return [document for document in _each(read, ids) if document is not None]
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
-        """Store documents, and return the number of written documents. The policy NONE means FAIL.
+        """Store documents, and return the number of written documents.
 
+        `policy` says what to do with a document whose id exists. OVERWRITE replaces it, and SKIP keeps it. FAIL and
+        NONE raise DuplicateDocumentError.
         Each document is a separate request, so a failure may leave some documents stored. The service stores id,
         content and metadata. `meta["title"]` is also the title, which the reader of the service uses.
 
         Raises:
             ValueError: an element is not a document with text.
-            DuplicateDocumentError: the policy is FAIL, and a document with the same id exists.
+            DuplicateDocumentError: the policy is FAIL or NONE, and a document with the same id exists.
         """
         if not isinstance(documents, list) or not all(isinstance(document, Document) for document in documents):
             raise ValueError("documents must be a list of haystack.Document")
@@ -213,7 +216,7 @@ def _checked(filters: Filters | None) -> Filters | None:
 
 @contextmanager
 def _filter_errors() -> Iterator[None]:
-    """Convert the service's errors about a filter to Haystack's errors."""
+    """A context that converts the service's errors about a filter to Haystack's FilterError."""
     try:
         yield
     except InvalidInput as error:

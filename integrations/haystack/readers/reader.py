@@ -26,7 +26,7 @@ class QAClusterReader(Connected):
 
     Args:
         base_url: the address of the service.
-        api_key: the API key; by default the environment variable QA_CLUSTER_API_KEY, if it is set.
+        api_key: the API key; by default the environment variable QA_CLUSTER_API_KEY, if it is set. None: no key.
         model: the name of the reader on the service.
         top_k: the maximum number of returned answers; "no answer" is not counted.
         score_threshold: answers with a lower score are left out. This is also true for "no answer".
@@ -86,8 +86,8 @@ class QAClusterReader(Connected):
         score_threshold: float | None = None,
         no_answer: bool | None = None,
     ) -> dict[str, list[ExtractedAnswer]]:
-        """Return the answers, the best first, as `answers`. The last three arguments override the component's
-        arguments."""
+        """Return the answers, the best first, as `answers`. `top_k`, `score_threshold` and `no_answer` override the
+        component's arguments; None: use the component's argument. Documents without text are ignored."""
         texts = _with_text(documents)
         read = [self.connection.client.pipeline(batch, **self._options()) for batch in _batches(query, texts)]
         return {"answers": self._answers(_read(query, texts, read), query, top_k, score_threshold, no_answer)}
@@ -108,8 +108,8 @@ class QAClusterReader(Connected):
         return {"answers": self._answers(_read(query, texts, read), query, top_k, score_threshold, no_answer)}
 
     def _options(self) -> dict[str, Any]:
-        # If `top_k` is above 1, the result of each pair is a list. If the null answer is included, scores are
-        # probabilities.
+        # If `top_k` is above 1, the result of each pair of question and document is a list. If "no answer" is included
+        # (`handle_impossible_answer`), the scores are probabilities.
         return {"model": self.model, "top_k": self.answers_per_seq + 1, "handle_impossible_answer": True}
 
     def _answers(
@@ -152,7 +152,10 @@ def _batches(query: str, documents: Sequence[Document]) -> list[list[dict[str, s
 def _read(
     query: str, documents: Sequence[Document], read: Sequence[list[list[dict[str, Any]]]]
 ) -> list[ExtractedAnswer]:
-    """Return the answers of all batches, the best first. `read` has a list of results for each batch."""
+    """Return the answers of all documents, the best first, without "no answer".
+
+    `read` has a list for each batch of documents (`_batches`), with the results of each document in the batch.
+    """
     results = [result for batch in read for result in batch]
     found = [
         _answer(query, document, row)

@@ -50,7 +50,10 @@ class QAClusterPassageRetriever:
         self.filter_policy = FilterPolicy.from_str(filter_policy) if isinstance(filter_policy, str) else filter_policy
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the component as a dictionary."""
+        """Return the component as a dictionary, for `from_dict`.
+
+        The dictionary has the name of the environment variable instead of the document store's key.
+        """
         return default_to_dict(
             self,
             document_store=self.document_store.to_dict(),
@@ -71,7 +74,8 @@ class QAClusterPassageRetriever:
 
     @component.output_types(documents=list[Document])
     def run(self, query: str, filters: Filters | None = None, top_k: int | None = None) -> dict[str, list[Document]]:
-        """Return the passages, the best first, as `documents`. `top_k` overrides the component's number of passages.
+        """Return the passages, the best first, as `documents`. `top_k` overrides the component's number of passages;
+        None: use the component's number.
 
         `filter_policy` decides how `filters` and the filters of the component are combined.
         """
