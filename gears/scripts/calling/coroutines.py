@@ -14,14 +14,14 @@ logger = logging.getLogger(__name__)
 
 
 class CoroutineLoop:
-    """An event loop with its thread."""
+    """The event loop that runs the coroutines of all user functions, and the thread that runs this loop."""
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="coroutines", daemon=True)
 
     def begin(self) -> None:
-        """Start the thread."""
+        """Start the thread of the loop. Call this method once."""
         self._thread.start()
 
     def entered_here(self) -> bool:
@@ -34,5 +34,6 @@ class CoroutineLoop:
             try:
                 self.loop.run_forever()
                 return
-            except (SystemExit, KeyboardInterrupt, Aborted) as error:  # from a task that a function started
+            except (SystemExit, KeyboardInterrupt, Aborted) as error:
+                # A task that a function started has raised this error and stopped the loop. The loop must run again.
                 logger.error("a function raised %s: ignored", type(error).__name__)

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Owned(Protocol):
-    """A waiting call."""
+    """A call that can wait in a `TurnQueue`."""
 
     @property
     def owner(self) -> str:
@@ -22,7 +22,11 @@ T = TypeVar("T", bound=Owned)
 
 
 class TurnQueue(Generic[T]):
-    """A queue of calls. While an owner has `most_each` running calls, only calls of other owners can start."""
+    """A queue of calls. While an owner has `most_each` running calls, only calls of other owners can start.
+
+    Attributes:
+        length: the number of waiting calls of all owners.
+    """
 
     def __init__(self, most_each: int) -> None:
         self._most_each = most_each
@@ -31,14 +35,15 @@ class TurnQueue(Generic[T]):
         self.length = 0
 
     def add(self, call: T) -> None:
-        """Add a call as the last call of its owner."""
+        """Add a call to the queue, behind the waiting calls of the same owner."""
         self._waiting.setdefault(call.owner, deque()).append(call)
         self.length += 1
 
     def take(self) -> T | None:
-        """Return the next call that may run, or None if no call may run.
+        """Remove the call that may run next from the queue, and return this call. Return None if no call may run.
 
-        The call counts as running until `ended` is called with it.
+        The call is the oldest call of the first owner that has fewer than `most_each` running calls. After this, the
+        owner is behind all other owners in the queue. The call counts as running until `ended` is called with it.
         """
         for owner, calls in self._waiting.items():
             if self._running[owner] < self._most_each:
@@ -53,13 +58,13 @@ class TurnQueue(Generic[T]):
         return None
 
     def ended(self, call: T) -> None:
-        """Record that a call has ended."""
+        """Record that a call has ended that `take` returned, so that its owner may run one more call."""
         self._running[call.owner] -= 1
         if not self._running[call.owner]:
             del self._running[call.owner]
 
     def remove(self, call: T) -> bool:
-        """Remove a waiting call; return False if it is not in the queue."""
+        """Remove a waiting call; return False if the call is not in the queue, for example because it is running."""
         calls = self._waiting.get(call.owner)
         if calls is None or call not in calls:
             return False

@@ -22,18 +22,21 @@ _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 
 class Aborted(asyncio.CancelledError):
-    """Raised inside a function after an abort of its execution, or at its time limit.
+    """Raised inside a user function that must end, for example after an abort of its execution or at its time limit.
 
-    `except Exception` does not catch it.
+    `except Exception` in the function does not catch this exception.
     """
 
 
 class CodeSection:
     """Runs code that another thread may interrupt. A section runs one call at a time, on one thread.
 
-    The exception may occur at any point of the section's thread, even between taking a lock and the `try` that would
-    release the lock. So the section's thread never takes the lock of the `CodeSection`. This thread only reads and
-    writes single attributes, and waits until no other thread is inside `interrupt`.
+    The exception of an interruption (`Aborted`) may occur at any point of the section's thread, even between taking a
+    lock and the `try` that would release the lock. So the section's thread never takes the lock of the `CodeSection`.
+    This thread only reads and writes single attributes, and waits until no other thread is inside `interrupt`.
+
+    Attributes:
+        interrupted: whether `interrupt` was called while code of the section was running. It stays True from then on.
     """
 
     __slots__ = ("_interrupting", "_shielded", "_thread", "interrupted")
@@ -56,10 +59,10 @@ class CodeSection:
             _local.section = self
             return function(*arguments)
         finally:
-            # The interpreter raises an exception at the start of a Python function, after a call into C, and in
-            # backward jumps. So no exception can occur between the end of the code and these assignments. After the
-            # assignments, two exceptions are still possible: a pending exception, and an exception from a thread that
-            # is inside `interrupt` now.
+            # The interpreter raises a pending exception only at the start of a Python function, after a call into C,
+            # and in backward jumps. So no exception can occur between the end of the code and these assignments. After
+            # the assignments, two exceptions are still possible: a pending exception, and an exception from a thread
+            # that is inside `interrupt` now.
             self._thread = None
             _local.section = outer
             try:
@@ -71,11 +74,11 @@ class CodeSection:
                     pass
 
     def _await_pending(self) -> None:
-        """Wait for a pending exception, so that it occurs here and not later in other code.
+        """Wait until no other thread is inside `interrupt`, so that a pending exception occurs here.
 
-        The interpreter raises a pending exception after a call into C, so at the latest after the last check of the
-        lock. (`PyThreadState_SetAsyncExc` with NULL would clear the pending exception. But CPython 3.11 would then
-        slowly check for exceptions after every call.)
+        The interpreter raises a pending exception after a call into C. So the exception occurs at the latest after the
+        last check of the lock `_interrupting`, and not in later code. (`PyThreadState_SetAsyncExc` with NULL would
+        clear the pending exception. But CPython 3.11 would then slowly check for exceptions after every call.)
         """
         while self._interrupting.locked():
             time.sleep(LOOK_SECONDS)
@@ -93,8 +96,8 @@ class CodeSection:
         `Aborted` may occur twice: at the start or end of a shielded block, and again as the pending exception.
 
         Returns:
-            Whether the code was running. If so, the exception occurs at once or at the end of a shielded block, unless
-                the code ends earlier.
+            Whether the code was running. If so, `Aborted` occurs when the section's thread runs its next bytecode, or
+                at the end of a shielded block. If the code ends earlier, `Aborted` does not occur.
         """
         with self._interrupting:
             thread = self._thread
@@ -107,7 +110,7 @@ class CodeSection:
 
     @property
     def is_shielded(self) -> bool:
-        """Whether interruptions are postponed."""
+        """Whether the code is between `shield` and `unshield`, so that interruptions are postponed."""
         return self._shielded
 
     def shield(self, *, late: bool = False) -> None:
@@ -155,6 +158,8 @@ def shielded(*, late: bool = False) -> Generator[None]:
 
     If the code was already interrupted, raise `Aborted` and do not run the block. With `late`, run the block in this
     case too, and raise `Aborted` at its end. Use `late` for work that an interruption must not prevent.
+
+    If no section runs on this thread, or if the thread is already inside a shielded block, only run the block.
     """
     section = _local.section
     if section is None or section.is_shielded:  # no section, or already inside a shield, for example in a finalizer

@@ -1,11 +1,14 @@
 """Strands: event loops without threads of their own.
 
-A strand runs the functions of one execution (one run of a pipeline) on threads of a pool.
+A strand runs the functions of one execution on threads of a pool. The execution is a run of a pipeline, or one call of
+a script, of a timer or of `onRegistered`.
 
 A strand has a thread only while one of its callbacks runs, so a record of the pipeline that waits, for example for a
 future, needs no thread. Callbacks run one after the other, so the code of an execution needs no locks. A strand
 supports only tasks, futures and timers. Code with sockets and processes runs on the event loop of coroutines
-(`coroutines`).
+(`coroutines.py`).
+
+A *turn* is one call of the strand on a thread of the pool. In a turn, the strand runs several callbacks.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ MAX_TURN_SECONDS = 0.05
 
 
 class Strand(asyncio.AbstractEventLoop):
-    """The event loop of one execution. Only the worker's event loop calls `run`."""
+    """The event loop of one execution. Only code on the worker's event loop calls `run`, once for each strand."""
 
     def __init__(self, threads: FunctionThreads, pool: FunctionPool, owner: str) -> None:
         self._threads = threads
@@ -46,17 +49,25 @@ class Strand(asyncio.AbstractEventLoop):
 
     @classmethod
     def of(cls, threads: FunctionThreads, pool: FunctionPool, owner: str) -> Strand:
-        """Create a strand on the threads of a pool. (Type checkers treat the class as abstract, so callers use this
-        method.)
+        """Create a strand on the threads of a pool.
+
+        Type checkers treat the class as abstract, so callers use this method instead of the constructor.
+
+        Args:
+            threads: all function threads of the worker.
+            pool: the pool whose threads the strand uses.
+            owner: the id of the registration, session or execution that the strand works for. The calls of all strands
+                with the same owner count together against the owner's half of the pool's limit (`threads.py`).
         """
         return cls(threads, pool, owner)
 
     # ---- For the worker's event loop ----
 
     async def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run the work on threads, in the caller's context, and return its result.
+        """Run the work on threads, in the caller's context. Return the result of the work, or raise its error.
 
-        End the work if the caller is cancelled.
+        If the caller is cancelled, raise CancelledError at once, and end the work in the background. Raise TooManyCalls
+        without running the work if the queue of the pool is full.
         """
         try:
             self._threads.check_capacity(self._pool)
@@ -78,7 +89,8 @@ class Strand(asyncio.AbstractEventLoop):
     async def until_ended(self) -> None:
         """Wait until the work has also ended on its threads.
 
-        After an abort, the end on the threads may be later than the return of `run`.
+        After an abort, the end on the threads may be later than the end of `run`. If `run` has not started any work,
+        return at once.
         """
         if self._outcome is not None:
             await asyncio.shield(self._over)
@@ -97,14 +109,16 @@ class Strand(asyncio.AbstractEventLoop):
         if not self._over.done():
             self._over.set_result(None)
         if inspect.iscoroutine(self._work) and inspect.getcoroutinestate(self._work) == inspect.CORO_CREATED:
-            self._work.close()  # the work has not started: avoids Python's warning that it was never awaited
-        # the history has references to executions, which must not keep the objects of functions alive
+            self._work.close()  # without this, Python would warn that the coroutine was never awaited
+        # the history refers to executions, and these refer to their strands, which must not keep functions' objects
+        # alive
         self._work = self._task = self._call = None
 
     def _end(self, waited: float) -> None:
-        """Interrupt running code, and cancel a waiting task. Work that has not begun ends at once.
+        """Interrupt running code, and cancel a waiting task. Work that still waits for its first thread ends at once.
 
-        This method repeats itself every `AGAIN_SECONDS` until the work has ended.
+        This method repeats itself every `AGAIN_SECONDS` until the work has ended. `waited` is the number of seconds
+        since the first call.
         """
         if self._over.done():
             return
@@ -133,7 +147,8 @@ class Strand(asyncio.AbstractEventLoop):
     def _turn(self, section: CodeSection) -> None:
         """Run the ready callbacks on a function thread: one turn.
 
-        After about `MAX_TURN_SECONDS`, the turn ends, and the remaining callbacks wait for the next turn.
+        After about `MAX_TURN_SECONDS`, or after an interruption, the turn ends, and the remaining callbacks wait for
+        the next turn. `section` is the section of this call, in which the callbacks run.
         """
         asyncio._set_running_loop(self)
         try:
@@ -181,7 +196,7 @@ class Strand(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """Run a callback soon."""
+        """Run a callback in a turn, after the callbacks that are ready already. Any thread may call this method."""
         handle = asyncio.Handle(callback, args, self, context)
         self._add(handle)
         return handle
@@ -208,7 +223,10 @@ class Strand(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Do nothing: asyncio calls this after a timer was cancelled, and `due` checks the timer."""
+        """Do nothing. asyncio calls this method after a timer was cancelled.
+
+        `due` in `call_at` checks whether the timer was cancelled.
+        """
 
     def time(self) -> float:
         """Return the current time of the clock for `call_at`, in seconds."""
@@ -221,11 +239,14 @@ class Strand(asyncio.AbstractEventLoop):
     def create_task(  # type: ignore[override]
         self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: contextvars.Context | None = None
     ) -> asyncio.Task[Any]:
-        """Run a coroutine on this strand."""
+        """Start a task that runs a coroutine on this strand."""
         return asyncio.Task(coro, loop=self, name=name, context=context)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """Call a function in the thread pool of the worker's event loop."""
+        """Call a function in an executor of the worker's event loop; return a future of this strand for the result.
+
+        None as `executor` means the default thread pool of the worker's event loop.
+        """
         outcome: asyncio.Future[Any] = self.create_future()
 
         def submit() -> None:

@@ -33,9 +33,12 @@ AGAIN_SECONDS = 1.0
 
 
 class FunctionPool(enum.Enum):
-    """Pools of threads: for waiting clients, for `RG.PYEXECUTE` with UNBLOCKING, and for work without a client.
+    """The pools of threads. The pool of a call depends on who waits for the call.
 
-    Streams, events and timers have no client.
+    Attributes:
+        CLIENTS: for functions for which a client waits, such as triggers and hooked reads.
+        RUNS: for the runs of `RG.PYEXECUTE` with UNBLOCKING, whose client has already got its reply.
+        BACKGROUND: for work without a client: batches of streams, events without a waiting client, and timers.
     """
 
     CLIENTS = "clients"
@@ -52,11 +55,17 @@ class CallState(enum.Enum):
 
 
 class TooManyCalls(Exception):
-    """The queue of waiting calls is full."""
+    """The queue of a pool is full: it has `MAX_WAITING` waiting calls."""
 
 
 class Call:
-    """One use of a thread. `function` is called with the section in which it runs interruptible code."""
+    """One use of a thread. `function` is called with the section in which it runs interruptible code.
+
+    Attributes:
+        owner: the id of the registration, session or execution that the call belongs to.
+        section: the section of the call. `FunctionThreads.interrupt` interrupts the code in this section.
+        stuck: whether the call has been running for too long after its first interruption.
+    """
 
     __slots__ = ("function", "owner", "pool", "section", "state", "stuck")
 
@@ -76,6 +85,10 @@ class FunctionThreads:
     `grace_seconds` after its first interruption.
 
     Each thread calls `prepare` when it starts. After each call, it calls `ended` with the section of the call's code.
+
+    Attributes:
+        count: the number of threads in all pools, including idle threads and the threads of stuck calls.
+        stuck: the number of stuck calls in all pools.
     """
 
     def __init__(
@@ -103,16 +116,19 @@ class FunctionThreads:
 
     @property
     def running(self) -> int:
-        """The number of calls that run on a thread. Stuck calls do not count."""
+        """The number of calls of all pools that run on a thread. Stuck calls do not count."""
         return sum(self._busy.values())
 
     @property
     def waiting(self) -> int:
-        """The number of calls that wait for a thread."""
+        """The number of calls of all pools that wait for a thread."""
         return sum(waiting.length for waiting in self._queues.values())
 
     def check_capacity(self, pool: FunctionPool) -> None:
-        """Raise TooManyCalls if a call in this pool would be refused."""
+        """Raise TooManyCalls if the queue of a pool is full.
+
+        `submit` does not check this, because work that has begun must be able to continue.
+        """
         if self._queues[pool].length >= MAX_WAITING:
             raise TooManyCalls(
                 f"OVERLOADED {MAX_WAITING} functions wait for one of {self._limit} threads (qa.function-threads), "
@@ -120,7 +136,10 @@ class FunctionThreads:
             )
 
     def submit(self, pool: FunctionPool, owner: str, function: Callable[[CodeSection], None]) -> Call:
-        """Queue a call of `function` and return the call."""
+        """Queue a call of `function` in a pool and return the call.
+
+        The call starts when both the pool and `owner` (`Call.owner`) have fewer running calls than their limits.
+        """
         call = Call(pool, owner, function)
         self._queues[pool].add(call)
         self._dispatch(pool)
@@ -131,9 +150,10 @@ class FunctionThreads:
         return call.state is CallState.WAITING and self._queues[call.pool].remove(call)
 
     def interrupt(self, call: Call, waited: float) -> None:
-        """Interrupt a call. The caller repeats this until the call ends.
+        """Interrupt a running call. The caller repeats this until the call ends.
 
-        `waited` is the number of seconds since the first interruption of the call.
+        `waited` is the number of seconds since the first interruption of the call. If `waited` has reached
+        `grace_seconds`, the call counts as stuck from now on.
         """
         if call.state is not CallState.RUNNING:
             return
@@ -164,7 +184,7 @@ class FunctionThreads:
     def _start(self) -> _Thread:
         self.count += 1
         thread = _Thread(self.loop, self._prepare, self._ended, self._over)
-        # an empty context, so that the thread does not get the context of the first function
+        # The thread runs many calls. So its context is empty, without the execution of the code that starts the thread.
         contextvars.Context().run(thread.start)
         return thread
 
@@ -184,7 +204,10 @@ class FunctionThreads:
         self._dispatch(call.pool)
 
     def _end_idle(self) -> None:
-        """End half of the idle threads, because each thread uses memory and a connection."""
+        """End half of the idle threads, rounded up, because each thread uses memory and a connection.
+
+        This method repeats itself every `IDLE_SECONDS` while some threads are idle.
+        """
         ending = (len(self._idle) + 1) // 2
         for thread in self._idle[:ending]:
             thread.calls.put(None)
@@ -194,7 +217,7 @@ class FunctionThreads:
 
 
 class _Thread(threading.Thread):
-    """A thread that runs one call after the other until it gets None."""
+    """A thread that runs the calls in its queue `calls`, one after the other, until it gets None from the queue."""
 
     def __init__(
         self,
@@ -218,7 +241,7 @@ class _Thread(threading.Thread):
                     call.function(call.section)
                 finally:
                     self._ended(call.section)
-            except BaseException:  # a fault of this package, after which the thread is usable
+            except BaseException:  # an error of this package, not of a user function; the thread can run further calls
                 logger.exception("a function thread failed")
             try:
                 self._loop.call_soon_threadsafe(self._report, self, call)

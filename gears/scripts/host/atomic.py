@@ -1,10 +1,12 @@
-"""Atomic blocks: for a short lease, the server serves only this worker.
+"""Atomic blocks: for a short time, the server serves only this worker.
 
-A thread sends `QA.ATOMIC` on its link, which is its own connection to the server. The server grants the block with
-``+GO`` on the control socket, which connects the module and the worker. Then commands and replies use this socket until
-``END``. A block belongs to the thread that has entered it. Other threads wait for the end of the block. If a function
-waits too long inside its block, the lease ends, and the next thread may enter a block. A coroutine must not wait inside
-a block; `guarded` enforces this.
+The *lease* of a block is its time limit. A thread sends `QA.ATOMIC` on its link, which is its own connection to the
+server. The server grants the block with ``+GO`` on the control socket, which connects the module and the worker. Then
+the commands and replies of the block use this socket until the command ``END``.
+
+A block belongs to the thread that has entered it. Other threads wait for the end of the block. If a function waits too
+long inside its block, the lease ends, and the next thread may enter a block. A coroutine must not wait inside a block;
+`guarded` enforces this.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ _END_SECONDS = 0.5
 
 
 class AtomicEntry:
-    """One `with atomic():` of a function. `section` runs the code of the function.
+    """One `with atomic():` of a function.
 
-    On `link`, the server reports the end of the block.
+    Attributes:
+        section: the section that runs the code of the function; None if the code runs outside a section.
+        link: the link on which the server reports the end of the block; None before the start of the block.
     """
 
     __slots__ = ("link", "section")
@@ -51,7 +55,9 @@ class _ThreadLocal(threading.local):
 class AtomicBlock:
     """The worker's atomic block. At most one block exists at a time.
 
-    The thread that leaves a block calls `ended`. Before this call, no other thread reads the control socket.
+    During a block, only the thread of the block reads the control socket. When the thread leaves the block, it calls
+    `ended`, so that the worker's event loop watches the socket again. `ended` is not called if another thread has
+    entered its own block after the end of the lease.
     """
 
     def __init__(
@@ -74,9 +80,10 @@ class AtomicBlock:
         return self._holder is not None
 
     def begin(self, entry: AtomicEntry) -> None:
-        """Wait until the server serves only this worker; `leave` ends the block.
+        """Wait until the server serves only this worker, and set the link of `entry`; `leave` ends the block.
 
         Raises:
+            Aborted: the function was interrupted.
             GearsError: the thread is already inside a block, or the server does not grant a block.
         """
         if self.entered_here:
@@ -92,7 +99,10 @@ class AtomicBlock:
             self._local.entry = entry
 
     def _take_turn(self) -> None:
-        """Wait until no other thread has a block, or until the lease of that block has expired."""
+        """Wait until no other thread has a block, or until the lease of that block has expired.
+
+        Then make the calling thread the only thread that may have a block.
+        """
         with self._turn:
             while self._holder is not None and (left := self._over_at() - time.monotonic()) > 0:
                 self._turn.wait(left)
@@ -102,7 +112,7 @@ class AtomicBlock:
         return self._since + self._lease_ms / 1000 + (_END_SECONDS if self._granted else _MARGIN_SECONDS)
 
     def drain(self) -> None:
-        """Discard late replies on the control socket. Do nothing while a block reads the socket."""
+        """Discard late replies on the control socket. Do nothing while a thread has a block and reads the socket."""
         with self._turn:
             if self._holder is None:
                 self._control.recv(1 << 16, socket.MSG_DONTWAIT)
@@ -117,7 +127,7 @@ class AtomicBlock:
 
     def _begin(self) -> BlockingLink:
         link = self._links.link()
-        link.owed = True  # until the block ends, so that a command of a finalizer uses a different link
+        link.owed = True  # stays True until the block ends, so that a command of a finalizer uses a different link
         try:
             link.send("QA.ATOMIC", self._lease_ms)
             self._await_grant(link)
@@ -140,16 +150,21 @@ class AtomicBlock:
 
     @property
     def entered_here(self) -> bool:
-        """Whether the calling thread is inside the block. Other threads send their commands on their own links and
-        wait."""
+        """Whether the calling thread is inside the block.
+
+        Other threads send their commands on their own links, and get the replies after the end of the block.
+        """
         return self._local.entry is not None
 
     def execute(self, *arguments: Argument) -> Reply:
-        """Run a command inside the block."""
+        """Run a command inside the block; return its reply, or raise an error reply as GearsError."""
         return raise_on_error(self.execute_many([arguments])[0])
 
     def execute_many(self, commands: list[tuple[Argument, ...]]) -> list[Reply]:
-        """Run commands inside the block; return the replies, with errors as objects."""
+        """Run commands inside the block, one after the other; return their replies, with error replies as objects.
+
+        Raise GearsError if the lease has expired and another thread has entered a block, or if a reply is too late.
+        """
         replies = []
         for command in commands:
             if self._holder != threading.get_ident():
@@ -228,8 +243,8 @@ def guarded(
 ) -> Generator[Any, Any, Any]:
     """Run a function's coroutine. If an `await` would wait inside an atomic block, it raises GearsError instead.
 
-    With `section`, the code of the coroutine runs in this section. If the code leaves an atomic block open, this
-    function ends the block.
+    With `section`, the code of the coroutine runs in this section. If the coroutine then ends without ending its atomic
+    block, this function ends the block.
     """
     run = section.run if section is not None else _call
     value: Any = None

@@ -1,8 +1,10 @@
 """Executions are runs of pipelines, with ids, states and results.
 
+The calls of timers and of `onRegistered` also have executions, but no pipeline.
+
 The context variable `current` has the execution of the running function. The execution determines the rights of the
-function's commands. It also has the reply that replaces the reply of a hooked command (a client's read of a missing
-key, which starts a registered function).
+function's commands. The execution also has the reply that replaces the reply of a hooked command (a client's read of a
+missing key, which starts a registered function).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ T = TypeVar("T")
 MAX_ERRORS = 1000
 MISSING = "execution plan does not exist"
 ABORTED = "execution was aborted"
-# the value of `Execution.step_future` between steps
+# the value of `Execution.step_future` and `StepSlot.step_future` while no step may create a future
 OUTSIDE = object()
 
 
@@ -37,9 +39,14 @@ class Owner(Protocol):
 class Execution:
     """One run of a pipeline.
 
-    Its commands have the rights of the ACL user `user`, or the worker's rights if `user` is empty.
-
-    Its functions run on threads of the `pool`. The executions of different owners take turns (`owner`).
+    Args:
+        session: the session whose functions run; None if they belong to no session.
+        registered: whether an event or a call of a registration has started the run.
+        can_override: whether the client of a hooked command waits, so that the functions may set its reply.
+        user: the ACL user whose rights the commands of the functions have; empty if they have the worker's rights.
+        pool: the pool whose threads run the functions.
+        owner: the id of the registration or session whose calls share a part of the pool's threads (`threads.py`). If
+            it is empty, the execution itself is the owner.
     """
 
     def __init__(
@@ -82,7 +89,8 @@ class Execution:
         # the number of waiting records that have continued, as a sign of progress
         self.beats = 0
         self.task: asyncio.Task[Any] | None = None
-        # the future of the running step; None if the step has created no future; OUTSIDE between steps
+        # The value is a weak reference to the future of the running step. It is None if the step has created no future,
+        # and OUTSIDE between steps.
         self.step_future: object = OUTSIDE
         self._holds = 0
         self._lock = threading.Lock()
@@ -102,18 +110,21 @@ class Execution:
 
     @property
     def failure(self) -> str | None:
-        """The first error as one line, or None."""
+        """The first error as one line that starts with a code; None if there is no error."""
         if self.first_failure is not None or not self.errors:
             return self.first_failure
         return f"ERR {self.errors[0]}"
 
     def add_error(self, text: str) -> None:
-        """Record an error, but at most `MAX_ERRORS` errors."""
+        """Record the text of an error. Ignore the error if the execution already has `MAX_ERRORS` errors."""
         if len(self.errors) < MAX_ERRORS:
             self.errors.append(text)
 
     def override(self, value: object) -> None:
-        """Set the reply that replaces the reply of the hooked command."""
+        """Set the reply that replaces the reply of the hooked command.
+
+        Raise GearsError if no client of a hooked command waits for this execution, or if the reply is already set.
+        """
         if not self.can_override:
             raise GearsError("Can not get command ctx")
         if self.overriding is not None:
@@ -122,7 +133,7 @@ class Execution:
 
     @property
     def pending(self) -> bool:
-        """Whether its steps have not begun."""
+        """Whether the steps of the execution have not begun, and the execution has not ended."""
         return self.status == "created"
 
     def abort(self, reason: str = ABORTED) -> None:
@@ -142,7 +153,7 @@ class Execution:
         return self.aborted
 
     def finish(self, status: str = "done") -> None:
-        """Record the end of the run, and wake all waiting code."""
+        """Record the end of the run, and wake all code that waits for it. `status` is ``done`` or ``aborted``."""
         self.status = status
         self.finished_at = time.perf_counter()
         self.task = None
@@ -157,7 +168,7 @@ class Execution:
             self._holds += 1
 
     def release(self) -> None:
-        """End one `hold`. Call this method only on the worker's event loop."""
+        """Record the end of one use (`hold`). Call this method only on the worker's event loop."""
         with self._lock:
             self._holds -= 1
         self._wake()
@@ -170,16 +181,16 @@ class Execution:
 
     @property
     def finished(self) -> bool:
-        """Whether its steps have ended."""
+        """Whether the execution has ended (`finish`)."""
         return self.finished_at is not None
 
     @property
     def duration_ms(self) -> int:
-        """The time from the start to the end, or until now if the run has not ended."""
+        """The time from the creation of this object to the end of the run, or until now if the run has not ended."""
         return round(((self.finished_at or time.perf_counter()) - self.started_at) * 1000)
 
     async def wait(self) -> None:
-        """Return when its steps have ended."""
+        """Return when the execution has ended (`finish`)."""
         while not self.finished:
             await self._change()
 
@@ -203,7 +214,10 @@ current: ContextVar[Execution | None] = ContextVar("current_execution", default=
 
 
 async def as_worker(work: Awaitable[T]) -> T:
-    """Do the worker's own work for a function: outside of any execution, and so with the worker's rights."""
+    """Await work that the worker itself does for a user function, and return its result.
+
+    The work belongs to no execution, so its commands have the worker's rights.
+    """
     token = current.set(None)
     try:
         return await work
@@ -218,6 +232,8 @@ def _now_us() -> int:
 class IdSource:
     """Creates ids of executions, registrations and sessions: the shard's id, a dash, and a number from a counter.
 
+    Ids of sessions have an ``s`` before the number, and a counter of their own.
+
     The counter starts at the time in microseconds and grows by one. So a new worker does not reuse ids of the previous
     worker, which other shards and clients may still use. For a registration, the counter first advances to the current
     time. Shards compare ids of registrations to find the newer of two versions of a session.
@@ -230,18 +246,18 @@ class IdSource:
         self._lock = threading.Lock()
 
     def next(self) -> str:
-        """Return a new id."""
+        """Return a new id of an execution."""
         return self._after(0)
 
     def next_dated(self) -> str:
-        """Return a new id whose number is greater than the numbers of all earlier ids, even of other shards.
+        """Return a new id of a registration. Its number is greater than in all earlier ids, even of other shards.
 
-        This is true only if the shards' clocks agree.
+        The order between different shards is right only if their clocks agree.
         """
         return self._after(_now_us() - 1)
 
     def next_session(self) -> str:
-        """Return a new id of a session. Sessions have a separate counter."""
+        """Return a new id of a session, from the separate counter of sessions."""
         with self._lock:
             self._last_session = max(self._last_session + 1, _now_us())
             return f"{self._shard_id}-s{self._last_session}"
@@ -252,7 +268,10 @@ class IdSource:
             return f"{self._shard_id}-{self._last}"
 
     def skip_past(self, used: str) -> None:
-        """Make all later ids of this shard greater than `used`."""
+        """Make the numbers of all later ids of executions and registrations greater than the number in the id `used`.
+
+        Do nothing if `used` is an id of another shard or of a session.
+        """
         shard_id, _, number = used.rpartition("-")
         if shard_id == self._shard_id and number.isdigit():
             with self._lock:

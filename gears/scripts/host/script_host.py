@@ -38,17 +38,18 @@ class ScriptHost(Host):
 
     @property
     def job_seconds(self) -> float:
-        """The default time limit of a trigger."""
+        """The time limit of a call of a trigger that was registered without `timeout`."""
         return self.info.number("qa.job-timeout-ms") / 1000
 
     @property
     def background_seconds(self) -> float:
-        """The time limit of work without a waiting client; 0: no limit."""
+        """The time limit of a run without a waiting client, such as a batch of a stream; 0 means no limit."""
         return self.info.number("qa.background-timeout-ms") / 1000
 
     def on_loop(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of the worker on its event loop, in the caller's context; wait for the result and
-        return it.
+        """Call a function of the worker on the worker's event loop, in the caller's context.
+
+        Wait for the end of the function, and return its result or raise its error.
         """
         if threading.current_thread() is threading.main_thread():
             return function(*arguments)
@@ -64,7 +65,11 @@ class ScriptHost(Host):
         return outcome.result()
 
     def await_on_loop(self, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
-        """Do work on the worker's event loop; return a future for the caller's event loop."""
+        """Do work on the worker's event loop; return a future for the result.
+
+        On the main thread, the future belongs to the worker's event loop. On any other thread, the future belongs to
+        the loop of the coroutines.
+        """
         if threading.current_thread() is threading.main_thread():
             return asyncio.ensure_future(work)
         outcome = asyncio.run_coroutine_threadsafe(work, self.loop)
@@ -81,7 +86,10 @@ class ScriptHost(Host):
         return super().execute_own(*arguments)
 
     def execute_many(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
-        """Run commands in one round trip; return the replies, with errors as objects."""
+        """Run commands with the rights of the current execution; return the replies, with error replies as objects.
+
+        All commands take one round trip. Inside an atomic block, each command takes one round trip.
+        """
         packed = [self._with_rights(command) for command in commands]
         if self.atomic.entered_here:
             return self.atomic.execute_many(packed)
@@ -95,10 +103,12 @@ class ScriptHost(Host):
             super().execute_later(failed, *self._with_rights(arguments))
 
     def _with_rights(self, arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
-        """Return the command in the form that runs with the rights of the execution's user.
+        """Return the command in the form that runs with the rights of the current execution's user.
+
+        Without an execution or a user, the command stays unchanged and runs with the worker's rights.
 
         Internal commands run with the worker's rights. If `_PUBLIC_FORMS` has the internal command, this method first
-        checks that the user may run the public command.
+        checks that the user may run the public command, and raises GearsError if not.
         """
         execution = current.get()
         if execution is None or not execution.user:
@@ -118,7 +128,7 @@ def bind_host(host: ScriptHost) -> None:
 
 
 def current_host() -> ScriptHost:
-    """Return the host of this process."""
+    """Return the host that `bind_host` has set for this process. Raise GearsError outside of a shard's worker."""
     if not _bound:
         raise GearsError("ERR the gears interface works inside a shard worker only")
     return _bound[0]

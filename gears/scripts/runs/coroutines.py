@@ -1,4 +1,7 @@
-"""Awaits coroutines and futures of functions. Coroutines run on a separate event loop, not on the worker's loop."""
+"""Awaits coroutines and futures that user functions return.
+
+Coroutines run on the loop of the coroutines (`calling/coroutines.py`), not on the worker's event loop.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,14 @@ STUCK_SECONDS = 10.0
 
 
 async def settled(value: Any) -> Any:
-    """Return the result of a function's coroutine or future. A coroutine runs on the loop of the coroutines."""
+    """Await a coroutine, a future or another awaitable object of a user function; return its result or raise its error.
+
+    Everything except an asyncio future runs on the loop of the coroutines.
+    """
     if asyncio.isfuture(value):
         return await _of_other_loop(value)
     work = _Coroutine(current_host(), value)
-    del value  # a reference here would keep an unreachable future alive
+    del value  # a reference here would keep a GearsFuture alive that the function can no longer continue
     return await work.result()
 
 
@@ -72,7 +78,10 @@ class _Coroutine:
             self._outcome.set_result(result)
 
     async def result(self) -> Any:
-        """Return the value or raise the error. If the caller is cancelled, wait for the end of the coroutine."""
+        """Return the result of the coroutine or raise its error.
+
+        If the caller is cancelled, end the coroutine (`_end`), wait for its end, and raise CancelledError.
+        """
         try:
             value, error = await asyncio.shield(self._outcome)
         except asyncio.CancelledError:
@@ -88,11 +97,13 @@ class _Coroutine:
     def _end(self, waited: float) -> None:
         """Cancel a waiting coroutine, or interrupt a running coroutine.
 
-        This method repeats itself every `AGAIN_SECONDS` until the coroutine has ended. If the coroutine still runs
-        after `STUCK_SECONDS`, the worker ends and is replaced.
+        This method repeats itself every `AGAIN_SECONDS` until the coroutine has ended. `waited` is the number of
+        seconds since the first call. If the coroutine still runs after `STUCK_SECONDS`, the worker ends and is
+        replaced.
 
-        After an interruption, the coroutine has `AGAIN_SECONDS` for its clean-up before it is interrupted again. After
-        a cancellation, it has `STUCK_SECONDS`.
+        After an interruption, the coroutine has `AGAIN_SECONDS` for its clean-up before it is interrupted again. A
+        coroutine that waits is cancelled once, so its clean-up may wait, too. After `STUCK_SECONDS`, each repetition
+        cancels the coroutine.
         """
         if self._ended:
             return

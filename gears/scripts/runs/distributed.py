@@ -53,29 +53,38 @@ class Planned(Protocol):
     """A registration. This room needs only its plan."""
 
     def plan(self) -> ExecutionPlan:
-        """Return the plan for each event."""
+        """Return the plan of the run that each event of the registration starts."""
 
 
 class Sessions(Protocol):
-    """The sessions of this shard. Runs of other shards use their functions."""
+    """The sessions of this shard: scripts with their registrations. Runs of other shards use the sessions' functions.
+
+    None as `session_id` means that the value or plan belongs to no session.
+    """
 
     def get(self, session_id: str) -> Owner | None:
-        """Return the session with this id; None if it is missing."""
+        """Return the session with this id; None if this shard has no such session."""
 
     def registration(self, registration_id: str) -> tuple[Owner, Planned]:
-        """Return a registration and its session. Raise GearsError if the registration is missing."""
+        """Return a pair: the session of a registration, and the registration.
+
+        Raise GearsError if this shard has no registration with this id.
+        """
 
     def pack(self, value: Any, session_id: str | None) -> bytes:
-        """Pickle a value that has functions of a session."""
+        """Pickle a value that may contain functions of a session."""
 
     def unpack(self, packed: bytes, session_id: str | None) -> Any:
-        """Return the value that `pack` has pickled on another shard."""
+        """Return the value that `pack` has pickled on another shard for the same session."""
 
     def with_local_globals(self, plan: ExecutionPlan, session_id: str | None) -> ExecutionPlan:
-        """Return the plan with functions that use the session's globals on this shard."""
+        """Return a copy of the plan whose functions use the globals that the session has on this shard."""
 
     async def until_started(self, registration_id: str) -> None:
-        """Wait until the functions of a registration may start on this shard."""
+        """Wait until the functions of a registration may start on this shard.
+
+        They may start when the function `onRegistered` of the registration has returned.
+        """
 
 
 class Distributor:
@@ -104,7 +113,7 @@ class Distributor:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def messages(self) -> dict[str, Callable[[str, Any], Any]]:
-        """Return the handlers of messages from other shards, by kind."""
+        """Return the handlers of messages from other shards. The keys are the kinds of the messages."""
         return {
             "worker": self.worker,
             "run": self.join,
@@ -116,7 +125,10 @@ class Distributor:
         }
 
     def take_part(self) -> None:
-        """Start to take part in runs of other shards. Call this after this shard's sessions were restored."""
+        """Start to take part in runs of other shards. Call this after this shard's sessions were restored.
+
+        Requests that arrived earlier have waited for this call.
+        """
         self._restored.set()
 
     def worker(self, sender: str, body: None) -> str:
@@ -141,8 +153,11 @@ class Distributor:
     ) -> None:
         """Run a plan to its end. Store the results and errors in the execution.
 
-        `records`, such as the event of a registration, are the only input. Without `records`, every shard reads the
-        source. For the plan of a registration, each other shard uses its own copy of the functions.
+        Args:
+            records: the only input of the run, such as the record of an event. If it is None, every shard that takes
+                part reads the source of the plan.
+            registration_id: the id of the registration that has the plan; empty if the plan belongs to no registration.
+                With an id, each other shard uses its own copy of the functions.
         """
         if execution.end_if_aborted():
             return
@@ -163,10 +178,10 @@ class Distributor:
         except asyncio.CancelledError:
             if not execution.aborted or execution.task is None:
                 raise
-            # RG.ABORTEXECUTION ends only the run, not the waiting job or function
+            # an abort, for example by RG.ABORTEXECUTION, ends only the run, not the job or function that waits for it
             execution.task.uncancel()
             execution.add_error(execution.abort_reason)
-        except (GearsError, ClusterError) as error:  # another shard cannot be reached
+        except (GearsError, ClusterError) as error:  # for example, another shard cannot be reached
             execution.fail(error)
         finally:
             if limit is not None:
@@ -175,13 +190,16 @@ class Distributor:
             execution.finish(status)
 
     def _strand(self, execution: Execution) -> Strand:
-        """Return the strand that runs the functions of an execution on threads."""
+        """Return the strand that runs the functions of an execution on threads. The first call creates the strand."""
         if execution.strand is None:
             execution.strand = Strand.of(self._host.threads, execution.pool, execution.owner)
         return execution.strand
 
     def _limit(self, execution: Execution) -> asyncio.TimerHandle | None:
-        """Start the time limit of work without a client, if it has a limit. A client's job has its own limit."""
+        """Start a timer that aborts an execution for which no client waits; return the timer.
+
+        Return None if such executions have no time limit, or if a client waits, because the client's job has a limit.
+        """
         if execution.pool is FunctionPool.CLIENTS or not self._host.background_seconds:
             return None
         seconds = self._host.background_seconds
@@ -190,7 +208,11 @@ class Distributor:
 
     @staticmethod
     def leaves_shard(plan: ExecutionPlan, records: AsyncIterable[Any] | None) -> bool:
-        """Return whether other shards of a cluster take part in a run of the plan."""
+        """Return whether other shards of a cluster take part in a run of the plan.
+
+        They never take part in the mode ``async_local``. If the run gets its `records` as an argument (`run`), they
+        take part only if the plan has a repartition, which can move records to other shards.
+        """
         if plan.mode != "async":
             return False
         return records is None or any(step.kind is StepKind.REPARTITION for step in plan.steps)
@@ -216,7 +238,7 @@ class Distributor:
         inviting = [asyncio.ensure_future(self._invite(part, node, request)) for node in part.others]
         source = records if records is not None else plan.source.records(self._host)
         try:
-            await asyncio.sleep(0)  # sends the requests before the first records
+            await asyncio.sleep(0)  # lets the tasks of `inviting` send their requests before the first records
             await self._with_watchdog(part, self._lead_part(part, source))
         finally:
             for task in inviting:
@@ -230,7 +252,7 @@ class Distributor:
     async def _invite(self, part: RunPart, node: str, request: RunRequest) -> None:
         try:
             await self._invitations.send(node, request)
-        except Exception as error:  # the other shards must not wait for this shard after any error
+        except Exception as error:  # any error must end the run, because other shards would wait for the shard `node`
             part.refuse(error if isinstance(error, GearsError) else GearsError(error_line(error)))
         else:
             part.last_progress = time.monotonic()
@@ -243,12 +265,16 @@ class Distributor:
         await part.all_done.wait()
 
     async def _with_watchdog(self, part: RunPart, work: Any) -> None:
-        """Do a part's work to its end, or until it makes no progress for too long."""
+        """Do the work of a part. Cancel the work if a shard refuses to take part, or without progress for too long.
+
+        In the second case, the execution gets the error `IDLE_ERROR`. If the work fails, raise its error.
+        """
         self._parts[part.start.id] = part
         task = asyncio.ensure_future(work)
         seen = (-1, -1)
-        # Only the origin ends idle parts, because a part may wait for the records of another part that works. A part
-        # ends itself only if its origin does not confirm that it leads the run.
+        # Only the origin ends a run because it is idle: another part may wait for the records of a part that works. On
+        # another shard, an idle part ends itself only if the origin has not confirmed for a longer time that the origin
+        # leads the run.
         patience = part.start.max_idle_seconds
         if not part.is_origin:
             patience = max(2 * patience, SILENCE_SECONDS)
@@ -305,7 +331,11 @@ class Distributor:
 
     @staticmethod
     async def _receive(part: RunPart, stage: int, boundary: Step, chain: Chain) -> None:
-        """Run the steps of a stage on its arriving records, until all end markers have arrived."""
+        """Run the steps of a stage on its arriving records, until all end markers have arrived.
+
+        `stage` is the number of the stage in the plan, and `boundary` is the step before the stage. After a collect,
+        records arrive only on the origin, so the stage ends at once on the other shards.
+        """
         expected = len(part.nodes) if boundary.kind is StepKind.REPARTITION or part.is_origin else 0
         inbox = part.inbox(stage)
         while expected:
@@ -324,9 +354,9 @@ class Distributor:
     def join(self, sender: str, request: RunRequest) -> str | Awaitable[str]:
         """Take part in a run of another shard (message ``run``), if the request names this worker.
 
-        Return this worker's name.
-
-        If the request names a different worker, reply at once, before the replies to later messages.
+        The answer is this worker's name. If the request names this worker, the answer waits until the worker has
+        restored its sessions. If the request names a different worker, the worker answers at once, before it answers
+        later messages.
         """
         own = self._invitations.worker
         return self._join(sender, request) if request.worker == own else own
@@ -344,7 +374,10 @@ class Distributor:
         return self._invitations.worker
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do work in the background."""
+        """Do work in the background; return its task.
+
+        `_tasks` refers to the task until its end, because asyncio itself does not keep a task alive.
+        """
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -409,7 +442,10 @@ class Distributor:
         await _on(part.strand, self._run_part(part, source))
 
     def _own_plan(self, start: StartRun) -> ExecutionPlan:
-        """Return the plan of another shard's run with the functions and globals of this shard."""
+        """Return the plan of another shard's run with the functions and globals of this shard.
+
+        Raise GearsError if this shard does not have the registration of the plan.
+        """
         if not start.registration_id:
             return self._sessions.with_local_globals(start.plan, start.session_id)
         try:
@@ -440,7 +476,10 @@ class Distributor:
         self._tell(origin, "state", PartState(run_id, False), run_id, "a report")
 
     async def _until_confirmed(self, run_id: str, seconds: float) -> None:
-        """Resend messages until they are acknowledged, even after this shard's part of the run has ended."""
+        """Resend the messages of a run until they are acknowledged, even after this shard's part of the run has ended.
+
+        After `seconds`, or when all messages are acknowledged, drop the messages of the run.
+        """
         deadline = self._host.loop.time() + seconds
         try:
             while self._sending.resend(run_id) and self._host.loop.time() < deadline:
@@ -449,7 +488,7 @@ class Distributor:
             self._sending.forget(run_id)
 
     def state(self, sender: str, state: PartState) -> None:
-        """Record that another shard is working or done (message ``state``)."""
+        """Record that another shard is working, is done, or refuses to take part (message ``state``)."""
         part = self._parts.get(state.id)
         if state.number and part is not None:
             self._arrived(sender, state)
@@ -459,7 +498,10 @@ class Distributor:
             self._note(part, sender, state)
 
     def _arrived(self, sender: str, message: Packet | PartState) -> None:
-        """Process records, an end marker or the last report of a shard."""
+        """Process a numbered message of a shard: records, an end marker or the last report of the shard.
+
+        A message that arrives too early is stored until all messages with smaller numbers have arrived.
+        """
         if message.id in self._ended:
             self._confirm(sender, Receipt(message.id, UP_TO_ALL))
             return
@@ -471,7 +513,7 @@ class Distributor:
             self._expire_early()
 
     def _expire_early(self) -> None:
-        """Drop old messages of runs that have not started on this shard. Repeat this at the next expiry."""
+        """Drop old messages of runs that have not started on this shard. Repeat this when the next messages expire."""
         if self._expiring is None and (left := self._arrivals.expire()) is not None:
             self._expiring = self._host.loop.call_later(left, self._expire_again)
 
@@ -480,7 +522,10 @@ class Distributor:
         self._expire_early()
 
     def _take(self, part: RunPart, sender: str) -> None:
-        """Process the next messages of a shard in order. One receipt acknowledges several messages."""
+        """Process the messages of a shard that are next in order.
+
+        Send the receipt `RECEIPT_SECONDS` later, so that one receipt acknowledges several messages.
+        """
         for message in self._arrivals.due(part.start.id, sender):
             if isinstance(message, PartState):
                 self._note(part, sender, message)
@@ -504,7 +549,7 @@ class Distributor:
         self._tell(sender, "receipt", receipt, receipt.id, "a receipt")
 
     def _over(self, part: RunPart) -> None:
-        """Acknowledge and drop the messages of an ended part."""
+        """Acknowledge and drop all messages of a part that has ended, including messages that were not processed."""
         run_id = part.start.id
         del self._parts[run_id]
         self._ended.add(run_id)
@@ -528,7 +573,7 @@ class Distributor:
                 part.all_done.set()
 
     def abort(self, sender: str, run_id: str) -> None:
-        """End this shard's part of a run (message ``abort``)."""
+        """End this shard's part of a run (message ``abort``). If the part has not begun, it ends when it begins."""
         part = self._parts.get(run_id)
         if part is not None:
             part.execution.abort()
@@ -543,7 +588,7 @@ class Distributor:
         self._sending.send(node, "records", packet)
 
     def _tell(self, node: str, kind: str, body: Any, run_id: str, what: str) -> None:
-        """Send a message once. If it cannot be sent, only log this."""
+        """Send a message once. If the message cannot be sent, only log this, with `what` as the name of the message."""
         try:
             self._peers.send(node, kind, body)
         except GearsError as error:
@@ -551,7 +596,7 @@ class Distributor:
 
 
 async def _on(strand: Strand, work: Coroutine[Any, Any, None]) -> None:
-    """Do work on the threads of a strand."""
+    """Do work on the threads of a strand. If the queue of threads is full, raise GearsError."""
     try:
         await strand.run(work)
     except TooManyCalls as error:

@@ -1,8 +1,8 @@
 """Allows functions to work longer than their step: with futures that suspend a record, and with scheduled coroutines.
 
-A coroutine that a function schedules belongs to the function's execution and has its rights. A hooked command is a
-client's read of a missing key, which starts a registered function. The client of a hooked command gets its reply after
-the end of the last of these coroutines.
+A coroutine that a function schedules belongs to the function's execution and has the rights of the execution. A hooked
+command is a client's read of a missing key, which starts a registered function. The client of a hooked command gets its
+reply after all coroutines that the function has scheduled have ended.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ def _deliver(future: asyncio.Future[Any], value: Any, error: Exception | None) -
 
 
 class StepSlot:
-    """Records the future that a step has created. Each coroutine of an execution has a separate slot."""
+    """Records the future that a step has created. Each coroutine that a step returns has a separate slot.
+
+    Attributes:
+        step_future: a weak reference to the future; None if there is no future yet; OUTSIDE after the coroutine's end.
+    """
 
     __slots__ = ("step_future",)
 
@@ -42,7 +46,10 @@ step_slot: ContextVar[StepSlot | None] = ContextVar("step_slot", default=None)
 
 
 class GearsFuture:
-    """Suspends the step that returns it. `continueRun` and `continueFailed` set the step's result, from any thread.
+    """Suspends the record of the step that returns this future.
+
+    `continueRun` sets the result of the step, and `continueFailed` fails the step. Any thread may call one of the two
+    methods once. If the future is freed before this call, the step fails.
 
     >>> def step(record):  # doctest: +SKIP
     ...     future = gearsFuture()
@@ -65,7 +72,7 @@ class GearsFuture:
         self._continued = False
 
     def suspended(self) -> asyncio.Future[Any]:
-        """Return the future for which the step's record waits."""
+        """Return the asyncio future for which the record of the step waits."""
         return self._future
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -78,12 +85,12 @@ class GearsFuture:
             self._settle(None, GearsError("Async record did not called continue"))
 
     def continueRun(self, value: Any) -> None:
-        """Continue the run with `value` as the step's result."""
+        """Continue the record with `value` as the result of the step. Raise GearsError at a second call."""
         self._once()
         self._settle(value, None)
 
     def continueFailed(self, message: object = None) -> None:
-        """Fail the step."""
+        """Fail the step for its record, with `message` as the error. Raise GearsError at a second call."""
         self._once()
         self._settle(None, GearsError(str(message or "Failed on continue")))
 
@@ -97,7 +104,10 @@ class GearsFuture:
 
 
 class SessionHandle:
-    """A reference to an execution (`getGearsSession`). It may exist longer than the function's call."""
+    """A reference to an execution (`getGearsSession`). It may exist longer than the function's call.
+
+    While the handle exists, the execution counts as used (`Execution.hold`).
+    """
 
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
@@ -107,21 +117,27 @@ class SessionHandle:
 
 
 def get_gears_session() -> SessionHandle | None:
-    """Return a handle of the caller's execution, or None.
+    """Return a handle of the caller's execution, or None if the caller belongs to no execution.
 
-    While the handle exists, the hooked command gets no reply.
+    If a hooked command has started the execution, the client gets no reply while the handle exists.
     """
     execution = current.get()
     return SessionHandle(execution) if execution is not None else None
 
 
 def set_gears_session(session: SessionHandle | None) -> None:
-    """Make the current thread or coroutine part of an execution; None removes it from its execution."""
+    """Make the current thread or coroutine part of the handle's execution.
+
+    With None, remove the thread or coroutine from its execution.
+    """
     current.set(session.execution if session is not None else None)
 
 
 class GearsSession:
-    """`with GearsSession(session):` runs a block as part of the execution from `getGearsSession`."""
+    """`with GearsSession(session):` runs a block as part of the execution from `getGearsSession`.
+
+    If `session` is None, the block belongs to no execution.
+    """
 
     def __init__(self, session: SessionHandle | None) -> None:
         self._session = session
@@ -142,9 +158,10 @@ _tasks: set[asyncio.Task[Any]] = set()
 def run_coroutine(
     coroutine: Coroutine[Any, Any, Any], f: Any = None, delay: float = 0, session: SessionHandle | None = None
 ) -> asyncio.Future[Any]:
-    """Schedule a coroutine on the loop of the coroutines, from any thread. If `f` is a future, it gets the outcome.
+    """Schedule a coroutine on the loop of the coroutines, from any thread. Return the future that gets the outcome.
 
-    The coroutine starts after `delay` seconds. It is part of the execution of `session`, or of the caller's execution.
+    This future is `f`, or a new future if `f` is None. The coroutine starts after `delay` seconds. It is part of the
+    execution of `session`, or of the caller's execution if `session` is None.
     """
     if not asyncio.iscoroutine(coroutine):
         raise GearsError(f"runCoroutine needs a coroutine, got {type(coroutine).__name__}")
@@ -189,11 +206,14 @@ def create_future() -> asyncio.Future[Any]:
 
 
 def set_future_results(future: asyncio.Future[Any], value: Any) -> None:
-    """Set the result of a future, from any thread."""
+    """Set the result of a future, from any thread. A future that already has an outcome keeps it."""
     future.get_loop().call_soon_threadsafe(_deliver, future, value, None)
 
 
 def set_future_exception(future: asyncio.Future[Any], error: object) -> None:
-    """Set the error of a future, from any thread."""
+    """Set the error of a future, from any thread. A future that already has an outcome keeps it.
+
+    If `error` is not an exception, the future gets a GearsError with the text of `error`.
+    """
     failure = error if isinstance(error, Exception) else GearsError(str(error))
     future.get_loop().call_soon_threadsafe(_deliver, future, None, failure)

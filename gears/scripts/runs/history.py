@@ -1,4 +1,6 @@
-"""Stores the executions for commands: all running executions, and a limited number of finished executions.
+"""Stores executions for the commands about them, such as `RG.DUMPEXECUTIONS` and `RG.GETEXECUTION`.
+
+The history has the running executions of pipelines, and a limited number of finished executions.
 
 As in RedisGears, the run of a waiting client is removed at its end, because the client gets its results.
 """
@@ -18,7 +20,12 @@ MISSING_EXECUTION = "execution does not exist"
 
 
 class ExecutionHistory:
-    """All running executions, and the last finished executions within the limits of RedisGears' settings."""
+    """All running executions, and the last finished executions within the limits of RedisGears' settings.
+
+    Attributes:
+        max_executions: the limit of executions without a registration (`MaxExecutions`).
+        max_per_registration: the limit of executions of each registration (`MaxExecutionsPerRegistration`).
+    """
 
     def __init__(self) -> None:
         self.max_executions = MAX_EXECUTIONS
@@ -46,7 +53,7 @@ class ExecutionHistory:
         _shorten(executions, self.max_per_registration)
 
     def abort_pending(self, registration_id: str, reason: str) -> None:
-        """Abort the executions of a registration that have not begun."""
+        """Abort the executions of a registration that have not begun. They end with the error `reason`."""
         for execution in self._registered.get(registration_id, {}).values():
             if execution.pending:
                 execution.abort(reason)
@@ -58,7 +65,7 @@ class ExecutionHistory:
                 self.add_until_end(execution)
 
     def all(self) -> list[Execution]:
-        """Return all stored executions."""
+        """Return all stored executions: first those without a registration, then those of each registration."""
         listed = itertools.chain.from_iterable(executions.values() for executions in self._registered.values())
         return [*self._executions.values(), *listed]
 
@@ -68,7 +75,10 @@ class ExecutionHistory:
         return next((store[execution_id] for store in stores if execution_id in store), None)
 
     def drop(self, execution_id: str) -> bool:
-        """Drop a finished execution; return False if it is unknown on this shard."""
+        """Drop a finished execution; return False if the execution is unknown on this shard.
+
+        Raise GearsError if the execution has not finished.
+        """
         execution = self.get(execution_id)
         if execution is None:
             return False
@@ -79,7 +89,10 @@ class ExecutionHistory:
         return True
 
     def abort(self, execution_id: str) -> bool:
-        """Stop a running execution; return False if the execution is unknown on this shard."""
+        """Stop an execution; return False if the execution is unknown on this shard.
+
+        A finished execution stays as it is, and the result is True.
+        """
         execution = self.get(execution_id)
         if execution is not None:
             execution.abort()
@@ -87,10 +100,10 @@ class ExecutionHistory:
 
 
 def _shorten(executions: OrderedDict[str, Execution], limit: int) -> None:
-    """Drop the oldest finished executions above `limit`."""
+    """Drop the oldest finished executions until at most `limit` executions remain. Running executions stay."""
     while len(executions) > limit:
         first = next(iter(executions))
-        if executions[first].finished:  # the usual case
+        if executions[first].finished:  # the usual case, in which no search is necessary
             del executions[first]
             continue
         oldest = next((name for name, execution in executions.items() if execution.finished), None)

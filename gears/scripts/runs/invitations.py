@@ -29,7 +29,14 @@ AGAIN_SECONDS = 1.0
 @sent
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A pickled `StartRun`, the session to unpickle it with, and the name of the worker that must start the run."""
+    """A request to take part in a run.
+
+    Attributes:
+        id: the id of the run.
+        session_id: the id of the session to unpickle `packed` with; None if the run belongs to no session.
+        packed: a pickled pair: the `StartRun`, and whether only the origin has records.
+        worker: the name of the worker that must start the run; `Invitations.send` fills it in.
+    """
 
     id: str
     session_id: str | None
@@ -47,7 +54,10 @@ class Invitations:
         self._begun = Recent()
 
     async def send(self, node: str, request: RunRequest) -> None:
-        """Send a request until a worker of the shard takes part. Raise GearsError if no other worker may be asked."""
+        """Send a request to the shard `node` until a worker of this shard takes part.
+
+        Raise GearsError if the worker refuses, or if the worker was replaced and the new worker must not be asked.
+        """
         worker = self._workers.get(node) or await self._name(node)
         while (taker := await self._offer(node, replace(request, worker=worker))) != worker:
             worker = taker
@@ -57,14 +67,15 @@ class Invitations:
         """Send the request; return the name of the answering worker.
 
         If the request has this name, the worker takes part in the run. Otherwise, the worker with the name in the
-        request has not started the run, and the next request may name the answering worker.
+        request has not started the run, and the next request may name the answering worker. Raise GearsError if the
+        answer is a refusal, or if it is not certain whether the run has started.
         """
         with self._peers.asked_once(node, "run", request) as first:
             await asyncio.wait([first], timeout=FIRST_TRY_SECONDS)
             present = ""
             if not first.done():
                 self._workers.pop(node, None)  # the shard may have a new worker
-                # a new worker processes pending messages in order, so it answers the first message before this message
+                # a new worker processes pending messages in order, so it answers the request `run` before this request
                 present = await self._name(node)
             if first.done():
                 return _answering_worker(first.result())
@@ -83,7 +94,10 @@ class Invitations:
         return name
 
     def take(self, request: RunRequest) -> bool:
-        """Return whether this worker must start a run: the request names this worker, and the run is new to it."""
+        """Return whether this worker must start a run: the request names this worker, and the run is new to it.
+
+        The id of the run is stored, so a second request for the run gives False.
+        """
         if request.worker != self.worker or request.id in self._begun:
             return False
         self._begun.add(request.id)

@@ -12,7 +12,8 @@ from ..host.script_host import ScriptHost
 
 SCAN_COUNT = 500
 _BUILT_IN_TYPES = frozenset({"string", "hash", "list", "set", "zset", "stream"})
-# bytes, because packing a str again for every key takes longer
+# For each type of key with a value for functions: the command that reads the value, and its arguments after the key.
+# They are bytes, because packing a str again for every key takes longer.
 _READ_COMMANDS: dict[str, tuple[bytes, tuple[bytes, ...]]] = {
     "string": (b"GET", ()),
     "hash": (b"HGETALL", ()),
@@ -33,8 +34,9 @@ def scan(host: ScriptHost, pattern: str, count: int = SCAN_COUNT) -> Iterator[li
 
 
 def type_name(reply: bytes) -> str:
-    """Return the key type for functions: the server's name, ``module`` for module types, or ``empty`` for a missing
-    key.
+    """Return the key type for functions, from the server's reply to TYPE.
+
+    The key type is the server's name of the type, ``module`` for a module type, or ``empty`` for a missing key.
     """
     name = reply.decode()
     if name == "none":
@@ -55,15 +57,23 @@ def hashable(value: Any) -> Any:
 
 
 def read_records(host: ScriptHost, keys: list[bytes], event: str | None, types: list[str]) -> list[dict[str, Any]]:
-    """Return records with key, value, type and event, read in one round trip."""
+    """Return the record of each key, in the order of `keys`: its key, value, type and event.
+
+    All values are read in one round trip. The value is None for a type without a command in `_READ_COMMANDS`, and for a
+    key that does not have its type any more.
+
+    Args:
+        event: the event that all records get; None in a run.
+        types: the type of each key, as `read_types` returns it.
+    """
     readable = [(index, kind) for index, kind in enumerate(types) if kind in _READ_COMMANDS]
     replies = host.execute_many(
         [(_READ_COMMANDS[kind][0], keys[index], *_READ_COMMANDS[kind][1]) for index, kind in readable]
     )
     values: dict[int, Any] = {}
     for (index, kind), reply in zip(readable, replies, strict=True):
-        # An error means that the key has changed its type since the read of the type. Then it has no value of the old
-        # type.
+        # An error means that the key has changed its type since the read of the type. So the key has no value of the
+        # old type.
         values[index] = None if isinstance(reply, Exception) else _value(kind, reply)
     return [
         {"key": decode_reply(key), "value": values.get(index), "type": types[index], "event": event}
@@ -72,16 +82,18 @@ def read_records(host: ScriptHost, keys: list[bytes], event: str | None, types: 
 
 
 def read_types(host: ScriptHost, keys: list[bytes]) -> list[str]:
-    """Return the types of keys, read in one round trip."""
+    """Return the types of keys (`type_name`) in the order of `keys`, read in one round trip."""
     return [type_name(raise_on_error(reply)) for reply in host.execute_many([(b"TYPE", key) for key in keys])]
 
 
 class PagedValues:
     """Reads the values of many keys, page by page.
 
-    The keys of a page usually have the same type. So the first round trip reads all keys of a page as the most frequent
-    type of the previous page. The types are then read only for the remaining keys: keys of a different type, and
-    missing keys.
+    The keys of a page usually have the same type. So the first round trip reads all keys of a page as one type, the
+    expected type. The types are then read only for the remaining keys: keys of a different type, and missing keys. If
+    more than half of the keys remain, the most frequent of their types becomes the expected type of the next page.
+
+    `key_types` has the wanted types. None or an empty tuple means that all types are wanted.
     """
 
     def __init__(self, host: ScriptHost, key_types: tuple[str, ...] | None) -> None:
@@ -107,7 +119,10 @@ class PagedValues:
         return [record for record in found if record is not None]
 
     def _read_expected(self, keys: list[bytes]) -> list[dict[str, Any] | None]:
-        """Return the record of each key with the expected type, and None for each other key."""
+        """Return the record of each key with the expected type, and None for each other key, in the order of `keys`.
+
+        Without an expected type, read nothing and return None for all keys.
+        """
         kind = self._expected
         if kind is None:
             return [None] * len(keys)

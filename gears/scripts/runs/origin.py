@@ -1,8 +1,11 @@
-"""Ends the parts of runs without an origin: the origin's worker was replaced, or its host is down.
+"""Detects that the origin of a run no longer leads the run, so that the other shards can end their parts.
+
+The *origin* is the shard where the run started. The origin stops leading a run when the run has ended there, or when
+its worker was replaced. If the origin is down, it does not answer.
 
 A part may work for an unlimited time, so its progress does not show whether the origin is gone. So every part
-periodically asks its origin whether it still leads the run. A new worker of the origin's shard replies that it does not
-lead the run.
+periodically asks its origin whether the origin still leads the run. A new worker of the origin's shard replies that it
+does not lead the run.
 """
 
 from __future__ import annotations
@@ -21,13 +24,18 @@ SILENCE_SECONDS = 20.0
 async def abandoned(
     peers: Peers, origin: str, run_id: str, patience_seconds: float, led: Callable[[], None] = lambda: None
 ) -> str:
-    """Wait until the origin does not lead a run any more; return the reason.
+    """Wait until the origin does not lead a run any more, or does not answer for too long; return the reason as text.
 
-    Call `led` after each reply that the origin leads the run.
+    Args:
+        origin: the node id of the origin.
+        patience_seconds: the time without an answer after which the origin counts as gone, if this time is longer than
+            `SILENCE_SECONDS`.
+        led: is called after each reply that the origin leads the run.
     """
     patience = max(SILENCE_SECONDS, patience_seconds)
     silent = 0.0
-    # Counts requests instead of time, because a worker that was stopped for some time has missed replies.
+    # `silent` adds up the waiting times of unanswered requests. A clock would also count the time in which this worker
+    # was stopped and missed replies.
     while silent < patience:
         await asyncio.sleep(ASK_SECONDS)
         silent += ASK_SECONDS

@@ -27,7 +27,16 @@ MAX_WAITING_BYTES = 512 << 20
 
 @dataclass(frozen=True, slots=True)
 class StartRun:
-    """The message that makes a shard take part in a run."""
+    """What a shard needs to take part in a run. The origin pickles it into a `RunRequest`.
+
+    Attributes:
+        id: the id of the run, which is also the id of the execution on each shard.
+        origin: the node id of the shard where the run starts.
+        session_id: the id of the session whose functions run; None if they belong to no session.
+        topology: the table of slots that all shards use for the whole run.
+        max_idle_seconds: the time without progress after which the run ends with an error.
+        user: the ACL user whose rights the functions have; empty if they have the worker's rights.
+    """
 
     id: str
     origin: str
@@ -37,16 +46,23 @@ class StartRun:
     max_idle_seconds: float
     user: str
     pool: FunctionPool = FunctionPool.RUNS
-    # the registration that has the steps; empty: `plan` has the steps
+    # the id of the registration that has the steps; empty if `plan` has the steps
     registration_id: str = ""
-    # whether the shards list the run only until its end
+    # whether the history of each shard lists the run only until its end
     until_end: bool = False
 
 
 @sent
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """Pickled records for a stage. A packet without records is the end marker of one shard."""
+    """Pickled records for a stage. A packet without records is the end marker of the shard that sends it.
+
+    Attributes:
+        id: the id of the run.
+        stage: the number of the stage in the plan, from 0.
+        records: the pickled list of records; None for an end marker.
+        number: the number of the message (`delivery.py`).
+    """
 
     id: str
     stage: int
@@ -55,17 +71,24 @@ class Packet:
 
     @property
     def size(self) -> int:
-        """The bytes of its records."""
+        """The size of the pickled records in bytes; 0 for an end marker."""
         return len(self.records or b"")
 
 
 @sent
 @dataclass(frozen=True, slots=True)
 class PartState:
-    """A shard's report to the origin: working or done, its errors, and the first error as one line.
+    """A shard's report to the origin of a run: the shard is working, is done, or refuses to take part.
 
-    A shard that has `refused` does not take part, and sends no records and end markers. A report that a shard is
-    working has no number, because the next report replaces it.
+    A report that a shard is working has the number 0, so it is not resent, because the next report replaces it.
+
+    Attributes:
+        id: the id of the run.
+        done: whether this is the last report of the shard.
+        errors: the errors of the shard's part.
+        failure: the first error as one line; None without an error.
+        refused: whether the shard does not take part, and sends no records and end markers.
+        number: the number of the message (`delivery.py`).
     """
 
     id: str
@@ -82,7 +105,19 @@ class PartState:
 
 
 class RunPart:
-    """This shard's part of a run. Its functions run on the strand; all other work runs on the worker's event loop."""
+    """This shard's part of a run.
+
+    The stages, with the functions and the sending of records, run on the strand. Received messages and time limits are
+    handled on the worker's event loop.
+
+    Attributes:
+        own: the node id of this shard.
+        nodes: the node ids of all shards that take part; `others` has the same ids without this shard.
+        last_progress: the time of the last progress, on the clock of `time.monotonic`.
+        unfinished: on the origin, the ids of the other shards that have not reported their end; empty on other shards.
+        responding: on the origin, the ids of the other shards that have answered or reported.
+        all_done: is set when `unfinished` is empty.
+    """
 
     def __init__(self, start: StartRun, own: str, execution: Execution, strand: Strand) -> None:
         self.start = start
@@ -94,13 +129,13 @@ class RunPart:
         self.is_origin = own == start.origin
         self.turns = Turns()
         self.last_progress = time.monotonic()
-        self.last_led = 0.0  # the time of the origin's last reply that it leads the run
+        self.last_led = 0.0  # the time of the origin's last reply that the origin leads the run
         # two numbers, because the worker's event loop counts arrivals, and the strand counts taken bytes
         self.arrived_bytes = self.taken_bytes = 0
         self.unfinished = set(self.others) if self.is_origin else set()
         self.responding: set[str] = set()
         self.all_done = asyncio.Event()
-        # set when a shard refuses to take part; None if the shard's worker has already reported the error
+        # Has a result when a shard refuses to take part: the error, or None if the shard has reported the error itself.
         self.refusal: asyncio.Future[GearsError | None] = asyncio.get_running_loop().create_future()
         self.receipts_due = False
         self.beginning = False  # whether the part waits for `onRegistered` of its registration
@@ -111,20 +146,29 @@ class RunPart:
 
     @property
     def at_work(self) -> bool:
-        """Whether a function runs on a thread, or waits for a thread, a coroutine, a future or its `onRegistered`."""
+        """Whether a function of this part runs on a thread, or waits for something other than records.
+
+        A function may wait for a thread, a coroutine, a future or the `onRegistered` of its registration.
+        """
         return self.beginning or self.strand.is_running() or (self.chain is not None and self.chain.waits)
 
     def refuse(self, error: GearsError | None = None) -> None:
-        """End the run, because a shard refuses to take part."""
+        """End the run, because a shard refuses to take part.
+
+        `error` becomes the error of the run; None means that the shard has reported the error itself.
+        """
         if not self.refusal.done():
             self.refusal.set_result(error)
 
     def inbox(self, stage: int) -> asyncio.Queue[bytes | None]:
-        """Return the queue of received packets for a stage."""
+        """Return the queue of the received packets for a stage: pickled records, or None for an end marker."""
         return self._inboxes.setdefault(stage, asyncio.Queue())
 
     def put(self, stage: int, records: bytes | None) -> None:
-        """Add a packet for a stage. Raise GearsError if more than `MAX_WAITING_BYTES` of records wait."""
+        """Add pickled records, or an end marker (None), to the queue of a stage.
+
+        If more than `MAX_WAITING_BYTES` of records would wait in this part, raise GearsError and drop the records.
+        """
         self.last_progress = time.monotonic()
         self.arrived_bytes += len(records or b"")
         if self.arrived_bytes - self.taken_bytes > MAX_WAITING_BYTES:
@@ -133,7 +177,11 @@ class RunPart:
 
 
 class Outbox:
-    """Sends the records that leave a stage to the shards of the next stage."""
+    """Sends the records that leave a stage to the shards of the next stage.
+
+    `boundary` is the step between the two stages, and `stage` is the number of the next stage. `send` sends a packet to
+    the shard with a node id.
+    """
 
     def __init__(self, part: RunPart, boundary: Step, stage: int, send: Callable[[str, Packet], None]) -> None:
         self._part = part
@@ -144,7 +192,10 @@ class Outbox:
         self._targets = part.nodes if boundary.kind is StepKind.REPARTITION else [part.start.origin]
 
     def add(self, record: Any) -> None:
-        """Add a record to the messages for the next shard: the owner of the record's key, or the origin."""
+        """Add a record to the next message for a shard, and send the message if it has enough records.
+
+        After a repartition, this shard is the owner of the record's key. After a collect, it is the origin.
+        """
         node = self._targets[0]
         if self._boundary.kind is StepKind.REPARTITION and self._boundary.key is not None:
             node = self._part.start.topology.shard_of(slot(key_text(self._boundary.key(record)))).node_id
@@ -165,7 +216,7 @@ class Outbox:
         self._deliver(node, packed)
 
     def close(self) -> None:
-        """Send the remaining records and the end markers."""
+        """Send the remaining records, and an end marker to each shard that can get records from this stage."""
         for node in self._targets:
             self._flush(node)
             self._deliver(node, None)

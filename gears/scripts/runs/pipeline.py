@@ -40,7 +40,10 @@ _REPARTITION, _COLLECT, _FLATMAP = StepKind.REPARTITION, StepKind.COLLECT, StepK
 
 
 def key_text(value: object) -> str:
-    """Return an extractor's result as text, because routing and grouping compare text."""
+    """Return the result of an extractor as text, because routing and grouping compare text.
+
+    An *extractor* is a user function that returns the key of a record. Raise GearsError if `value` is a coroutine.
+    """
     if isinstance(value, str):
         return value
     if inspect.iscoroutine(value):
@@ -50,7 +53,11 @@ def key_text(value: object) -> str:
 
 
 class Turns:
-    """Yields to the event loop after a run has used it for some time."""
+    """Yields to the event loop after a run has used the loop for `TURN_SECONDS`.
+
+    Attributes:
+        pushed: the number of records that were pushed into the chains of the run.
+    """
 
     __slots__ = ("_since", "pushed")
 
@@ -59,12 +66,15 @@ class Turns:
         self.pushed = 0
 
     def is_over(self, now: float) -> bool:
-        """Count a pushed record; return whether the run must call `yield_now` now."""
+        """Count a pushed record; return whether the run must call `yield_now` now.
+
+        `now` is the time on the clock of `time.perf_counter`, like all times in this module.
+        """
         self.pushed += 1
         return now - self._since > TURN_SECONDS
 
     async def yield_now(self) -> None:
-        """Yield to the event loop."""
+        """Let the event loop run its other callbacks; return when the run may use the loop again."""
         await asyncio.sleep(0)
         self._since = _now()
 
@@ -82,6 +92,9 @@ class Chain:
     The clock is read once per step: the end of a step is also the start of the next step. `clocked` is the
     last reading. If records wait at a step, its duration is from the start of the first wait to the end of the last
     wait.
+
+    The arguments `index` and `position` of the methods are indexes of steps in this chain (from 0), not in the plan.
+    The argument `since` is the time from which the duration of the next step counts.
     """
 
     def __init__(
@@ -100,9 +113,9 @@ class Chain:
             {} if s.kind is _GROUP else 0 if s.kind is _LIMIT else _UNKNOWN if s.kind is _ACCUMULATE else None
             for s in self._steps
         ]
-        # the gate of the last waiting record of each step
+        # for the index of each step with waiting records: the gate of its last waiting record
         self._gates: dict[int, Gate] = {}
-        # the number of waiting records of each step, and the start of the first wait
+        # for the index of each step with waiting records: their number, and the start of the first wait
         self._waiting: dict[int, tuple[int, float]] = {}
         self._sink = sink
         self._boundary = first + len(self._steps) if moves else None
@@ -115,9 +128,10 @@ class Chain:
         return bool(self._waiting)
 
     def push(self, record: Any, index: int = 0, since: float | None = None) -> Coroutine[Any, Any, None] | None:
-        """Push a record through the steps from `index` on. The caller must run a returned coroutine.
+        """Push a record through the steps of this chain, starting at the step `index`.
 
-        If a step fails, store the error in the execution.
+        If the result is a coroutine, the caller must run it, because the record waits. If a step fails, store the error
+        in the execution. If `since` is None, the duration of the first step counts from now.
         """
         try:
             rest = self._advance(record, index, _now() if since is None else since)
@@ -140,7 +154,7 @@ class Chain:
         try:
             await rest
         except Aborted:
-            self.suspended.cancel()  # before a later record can continue with its step
+            self.suspended.cancel()  # now, so that no later record continues with its step after the abort
             raise
         except asyncio.CancelledError:
             if self.suspended.ending:
@@ -149,12 +163,18 @@ class Chain:
             self._execution.fail(GearsError("a future or coroutine that a function awaited was cancelled"))
 
     async def suspend(self, rest: Coroutine[Any, Any, None]) -> None:
-        """Run the coroutine of a waiting record in the background. Return when the next record may be pushed."""
+        """Run the coroutine that `push` has returned in the background.
+
+        Return when the next record may be pushed, because fewer records wait than the limit (`Suspended.full`).
+        """
         self.suspended.add(self._alone(rest))
         await self.suspended.capacity()
 
     async def finish(self) -> None:
-        """After the last record, push the accumulated state of each step to the following steps."""
+        """After the last record, push the accumulated state of each step to the following steps.
+
+        Return when no record waits any more.
+        """
         for index, step in enumerate(self._steps):
             if step.kind is not _ACCUMULATE and step.kind is not _GROUP:
                 continue
@@ -171,15 +191,16 @@ class Chain:
         await self.suspended.drain()
 
     async def end(self) -> None:
-        """Cancel the waiting records after an early end of the run."""
+        """Cancel the records that still wait after an early end of the run, and wait for the end of their tasks."""
         await self.suspended.end()
 
     def _advance(
         self, record: Any, index: int, since: float, value: Any = _UNKNOWN
     ) -> Coroutine[Any, Any, None] | None:
-        """Push a record through the steps from `index` on; return a coroutine if a step must wait.
+        """Push a record through the steps, starting at the step `index`; return a coroutine if a step must wait.
 
-        `value` is the result of the step at `index` if this step has already run.
+        If a step fails, raise its error. `value` is the result of the step `index` if this step has already run for the
+        record.
         """
         execution, seconds, gates = self._execution, self._execution.step_seconds, self._gates
         held = value is not _UNKNOWN
@@ -242,14 +263,17 @@ class Chain:
             self.suspended.futures -= 1
 
     def _queue(self, position: int, since: float) -> Gate:
-        """Return a new gate after all waiting records of a step."""
+        """Count one more waiting record of a step; return its gate, behind the gates of the other waiting records.
+
+        `since` is the start of the wait.
+        """
         gate = self._gates[position] = Gate(self._gates.get(position))
         count, began = self._waiting.get(position, (0, since))
         self._waiting[position] = (count + 1, began)
         return gate
 
     def _pass(self, position: int, gate: Gate) -> None:
-        """Open the gate of a record, so that the next records can pass the step."""
+        """Open the gate of a record, so that the records behind this record can pass the step."""
         gate.open()
         if self._gates.get(position) is gate and gate.passed.done():
             del self._gates[position]
@@ -263,7 +287,7 @@ class Chain:
             self._execution.step_seconds[self._calls[position][2]] += self.clocked - began
 
     async def _value_of(self, awaited: Any) -> Any:
-        """Await the coroutine or future that a step has returned; return its result."""
+        """Await the coroutine or future that a step has returned; return its result or raise its error."""
         slot = StepSlot()
         token = step_slot.set(slot)
         try:
@@ -281,7 +305,10 @@ class Chain:
             step_slot.reset(token)
 
     async def _wait(self, record: Any, position: int, value: Any, gate: Gate) -> None:
-        """Await a step's result, and push the result to the next steps."""
+        """Await `value`, the awaitable result of a step, and push its result to the next steps.
+
+        The result is pushed after the earlier records have passed the step. `gate` is the gate of this record.
+        """
         try:
             waiting = self._value_of(value)
             del value  # see _value_of
@@ -296,7 +323,10 @@ class Chain:
             await rest
 
     async def _hold(self, record: Any, position: int, value: Any, gate: Gate) -> None:
-        """Push a result to the next steps after the earlier records have passed the step."""
+        """Push `value`, the result of a step, to the next steps after the earlier records have passed the step.
+
+        `gate` is the gate of this record.
+        """
         self._end_waiting(position)
         try:
             rest = await self._behind(record, position, value, gate)
@@ -320,10 +350,10 @@ class Chain:
     # ---- Steps that reduce ----
 
     def _reduce(self, record: Any, position: int, since: float) -> Coroutine[Any, Any, None] | None:
-        """Add a record to the state of a step. Return a coroutine if the record must wait.
+        """Add a record to the state of an ACCUMULATE or GROUP step. Return a coroutine if the record must wait.
 
-        A step adds one record at a time, and later records wait, including records of other groups. As in RedisGears,
-        the functions of all groups may share a global without a lock.
+        A step adds one record at a time, and later records wait, including records of other groups. So, as in
+        RedisGears, the functions of all groups may share a global without a lock. If a function fails, raise its error.
         """
         key = ""
         try:
@@ -393,7 +423,11 @@ class Chain:
     # ---- Items of a flatmap ----
 
     def _spread(self, records: Any, position: int, *, held: bool) -> Coroutine[Any, Any, None] | None:
-        """Push the items of a list. `held`: the record with the list is the first waiting record of this step."""
+        """Push the items in the result of a FLATMAP step to the next steps; return a coroutine if the record must wait.
+
+        If `records` is neither a list, tuple or set nor an iterator, push it as one item. `held` says that the record
+        with this result already has a gate at the step, and that no earlier record waits there.
+        """
         if not isinstance(records, (list, tuple, set, frozenset)) and not hasattr(records, "__next__"):
             return self._advance(records, position + 1, self.clocked)
         items = iter(records)
@@ -410,10 +444,14 @@ class Chain:
     async def _spread_on(
         self, task: asyncio.Task[None], items: Iterator[Any], position: int, gate: Gate | None
     ) -> None:
-        """Push the remaining items of a list while earlier items finish."""
+        """Push the remaining items of a FLATMAP step's result while earlier items finish.
+
+        The first of these items is pushed when `task`, the task of the previous item, has ended. `gate` is the gate of
+        the record with this result; None means that the caller opens the gate.
+        """
         try:
-            # Not `capacity`: this record already counts as a waiting record. If all waiting records waited for
-            # capacity, none of them would end.
+            # This does not call `Suspended.capacity`, because this record already counts as a waiting record. If all
+            # waiting records waited for capacity, none of them would end.
             await asyncio.wait({task})
             for item in items:
                 rest = self.push(item, position + 1)
@@ -432,7 +470,11 @@ class Chain:
         return bool(step.start < self._state[position] <= step.start + step.length)
 
     def _call_of(self, position: int, step: Step) -> Callable[..., Any] | None:
-        """Return the function of a step; None for kinds of steps without a function."""
+        """Return the function that is called for each record of a step.
+
+        Return None for a COLLECT and for a REPARTITION without an extractor. For the other kinds, raise GearsError if
+        the function is missing.
+        """
         kind, function, key = step.kind, step.function, step.key
         if kind is _LIMIT:
             return lambda _: self._within_limit(position)
@@ -452,7 +494,7 @@ class Chain:
 
 
 async def run_local(records: AsyncIterable[Any], steps: Sequence[Step], execution: Execution) -> None:
-    """Run a whole plan on this shard. Store the results and errors in the execution."""
+    """Run all steps of a plan on this shard, with `records` as the input. Store results and errors in the execution."""
     execution.begin([step.outline for step in steps])
     chain = Chain(steps, execution.results.append, execution)
     try:
@@ -463,7 +505,10 @@ async def run_local(records: AsyncIterable[Any], steps: Sequence[Step], executio
 
 
 async def feed(records: AsyncIterable[Any], chain: Chain, execution: Execution, turns: Turns) -> None:
-    """Push the records of a source into a chain. Store an error of the source in the execution."""
+    """Push the records of a source into a chain. Store an error of the source in the execution.
+
+    The function returns when the source has ended. Some records may then still wait at a step (`Chain.finish`).
+    """
     if isinstance(records, OneRecord):
         turns.is_over(_now())
         rest = chain.push(records.record)

@@ -33,7 +33,14 @@ BOUNDARIES = frozenset({StepKind.REPARTITION, StepKind.COLLECT})
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step. `key` is the extractor of GROUP and REPARTITION. `start` and `length` are for LIMIT."""
+    """One step of a plan.
+
+    Attributes:
+        function: the user function; None for the kinds LIMIT, REPARTITION and COLLECT.
+        key: for GROUP and REPARTITION, the extractor: the user function that returns the key of a record.
+        start: for LIMIT, the number of records that the step drops first.
+        length: for LIMIT, the number of records that pass after them.
+    """
 
     kind: StepKind
     function: Callable[..., Any] | None = None
@@ -41,7 +48,8 @@ class Step:
     start: int = 0
     length: int = 0
 
-    # kind and name of the function, for executions; computed once, because events run plans often
+    # The kind of the step and the name of its function or extractor, as executions list them. The name is empty if no
+    # function or name exists. The pair is computed once, because events run plans often.
     outline: tuple[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -65,7 +73,12 @@ def split_stages(steps: Sequence[Step]) -> list[tuple[list[Step], Step | None]]:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPlan:
-    """The plan for `run()`, or for the events of a registration."""
+    """The plan for `run()`, or for the events of a registration.
+
+    Attributes:
+        mode: ``async`` if other shards may take part in the run, or ``async_local``.
+        description: the text that the script has given to its `GearsBuilder`.
+    """
 
     source: RecordSource
     steps: tuple[Step, ...]

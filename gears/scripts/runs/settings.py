@@ -22,7 +22,10 @@ _DEFAULTS = {
 
 
 class GearsSettings:
-    """The last values of the settings. `read` runs a command on the shard."""
+    """The last values of the settings that were read from the module.
+
+    `read` runs a command on the shard and returns the reply. The limits of executions also go to `history`.
+    """
 
     def __init__(self, read: Callable[..., Any], history: ExecutionHistory) -> None:
         self._read = read
@@ -31,12 +34,12 @@ class GearsSettings:
         self._values = dict(_DEFAULTS)
 
     def keep_fresh(self) -> None:
-        """Read the settings if the last read is too old."""
+        """Read the settings if the last read is older than `MAX_AGE_SECONDS`."""
         if time.monotonic() - self._read_at > MAX_AGE_SECONDS:
             self.refresh()
 
     def refresh(self) -> None:
-        """Read the settings. Use the default for a value that is not a number."""
+        """Read the settings. Use the default for a value that is not a whole number."""
         reply = self._read("RG.CONFIGGET", *_DEFAULTS)
         for (name, default), value in zip(_DEFAULTS.items(), reply, strict=True):
             text = str(decode_reply(value))
@@ -48,5 +51,5 @@ class GearsSettings:
 
     @property
     def max_idle_seconds(self) -> float:
-        """`ExecutionMaxIdleTime` in seconds."""
+        """`ExecutionMaxIdleTime`, converted from milliseconds to seconds. The result is at least 0.001."""
         return max(self._values["ExecutionMaxIdleTime"], 1) / 1000

@@ -1,8 +1,8 @@
 """The sources of a pipeline's records, in runs and in registrations.
 
 RedisGears calls a source a reader, and `name` is its name for scripts and clients. A source is data, because it is
-pickled with the plan. It reads with the worker's `ScriptHost`. The arguments of a registration are sent to the module
-as fields of `QA.REGISTER`.
+pickled with the plan. A source reads with the worker's `ScriptHost`. The arguments of a registration are sent to the
+module as fields of `QA.REGISTER`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .key_values import SCAN_COUNT, PagedValues, hashable, read_records, read_ty
 
 
 class OneRecord:
-    """The only record of an event or a call."""
+    """The records of a run for one event of a key or one call of a trigger: exactly one record."""
 
     def __init__(self, record: Any) -> None:
         self.record = record
@@ -32,7 +32,14 @@ class OneRecord:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The events or the trigger of a registration, as fields of `QA.REGISTER`."""
+    """The events or the trigger of a registration, as fields of `QA.REGISTER`.
+
+    Attributes:
+        match: the pattern of the keys or streams, or the name of the trigger.
+        events: the names of the key events, separated by commas; empty: all events except reads of missing keys.
+        commands: the hooked commands (commands that read a missing key), separated by commas.
+        arguments: the arguments that `RG.DUMPREGISTRATIONS` shows, as a RESP array of names and values.
+    """
 
     match: str
     events: str
@@ -52,7 +59,16 @@ def _own_key(host: ScriptHost, key: str) -> list[list[bytes]]:
 
 @dataclass(frozen=True, slots=True)
 class KeysSource:
-    """Keys of the shard. A run scans the keys. In a registration, events report changed keys."""
+    """Keys of the shard. A run scans the keys. In a registration, events report changed keys.
+
+    Attributes:
+        pattern: the pattern of the keys; with `no_scan`, the name of one key.
+        no_scan: whether a run reads one key instead of scanning the keys.
+        read_value: whether the records have values and types.
+        event_types: the events of a registration; None means all events except reads of missing keys.
+        key_types: the wanted types of keys (`KEY_TYPES`); None means all types.
+        commands: the hooked commands of a registration, which read a missing key; None means no command.
+    """
 
     pattern: str = "*"
     no_scan: bool = False
@@ -63,7 +79,7 @@ class KeysSource:
     name = "KeysReader"
 
     async def records(self, host: ScriptHost) -> AsyncIterator[Any]:
-        """Yield a record for each matching key."""
+        """Yield a record for each key that matches the pattern and has a wanted type."""
         values = PagedValues(host, self.key_types)
         for keys in _own_key(host, self.pattern) if self.no_scan else scan(host, self.pattern):
             if not self.read_value and not self.key_types:
@@ -79,9 +95,9 @@ class KeysSource:
                     yield {"key": decode_reply(key), "event": None}
 
     def event_record(self, host: ScriptHost, key: bytes, event: str) -> dict[str, Any] | None:
-        """Return the record of an event, with the key's current value.
+        """Return the record of an event of a key. With `read_value`, the record has the key's current value and type.
 
-        Return None if `keyTypes` does not contain the key's type.
+        Return None if `key_types` does not contain the key's type.
         """
         if not self.read_value and not self.key_types:
             return {"key": decode_reply(key), "event": event}
@@ -101,7 +117,7 @@ class KeysSource:
         return {"key": decode_reply(key), "value": value, "type": kind, "event": event}
 
     def match(self) -> Match:
-        """Return the fields for the module."""
+        """Return the fields of `QA.REGISTER` for a registration with this source."""
         arguments = [
             *("regex", self.pattern),
             *("eventTypes", list(self.event_types) if self.event_types else None),
@@ -115,7 +131,15 @@ class KeysSource:
 
 @dataclass(frozen=True, slots=True)
 class KeysOnlySource:
-    """Names of the shard's keys."""
+    """Names of the shard's keys.
+
+    Attributes:
+        pattern: the pattern of the names; with `no_scan`, the name of one key.
+        count: about how many keys the server examines in one call of SCAN.
+        no_scan: whether a run looks up one key instead of scanning the keys.
+        pattern_generator: a user function that each shard calls once. It returns a pair that replaces `pattern` and
+            `no_scan`.
+    """
 
     pattern: str = "*"
     count: int = SCAN_COUNT
@@ -124,7 +148,7 @@ class KeysOnlySource:
     name = "KeysOnlyReader"
 
     async def records(self, host: ScriptHost) -> AsyncIterator[Any]:
-        """Yield each name."""
+        """Yield each name that matches the pattern; with `no_scan`, yield the name if the key exists on this shard."""
         pattern, no_scan = self.pattern_generator() if self.pattern_generator else (self.pattern, self.no_scan)
         if no_scan:
             if _own_key(host, pattern) and host.execute("EXISTS", pattern):
@@ -167,13 +191,23 @@ class ShardsIDSource:
     name = "ShardsIDReader"
 
     async def records(self, host: ScriptHost) -> AsyncIterator[Any]:
-        """Yield the id; ``1`` outside a cluster."""
+        """Yield the node id of this shard, or ``1`` outside a cluster."""
         yield host.info.shard_id if host.info.cluster else "1"
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSource:
-    """Entries of streams. A run reads one stream after an id; a registration reads all matching streams."""
+    """Entries of streams. A run reads one stream after an id; a registration reads all matching streams.
+
+    Attributes:
+        stream: the key of the stream; in a registration, the pattern of the keys.
+        from_id: for a run, the id after which reading starts; the entry with this id is not read.
+        batch: the maximum number of entries in one run of a registration.
+        duration_ms: how long a registration waits for a full batch; 0 means that it waits until the batch is full.
+        on_failed: ``continue``, ``abort`` or ``retry``: what a registration does after a batch has failed.
+        retry_seconds: the time until a failed batch is tried again.
+        trim: whether processed entries are removed from the stream.
+    """
 
     stream: str
     from_id: str = "0-0"
@@ -193,7 +227,7 @@ class StreamSource:
                 last = entry_id
 
     def match(self) -> Match:
-        """Return the fields for the module."""
+        """Return the fields of `QA.REGISTER` for a registration with this source."""
         arguments = [
             *("batchSize", self.batch),
             *("durationMS", self.duration_ms),
@@ -206,7 +240,10 @@ class StreamSource:
 
 
 def stream_record(key: Any, entry_id: bytes, fields: list[bytes]) -> dict[str, Any]:
-    """Return an entry of a stream in the form for functions."""
+    """Return an entry of a stream in the form for functions: a dict with the key of the stream, the id and the value.
+
+    `fields` has the names and values of the entry, in turn. The value in the result is a dict of the fields.
+    """
     values = decode_reply(fields)
     pairs = zip(values[::2], values[1::2], strict=True)
     return {"key": key, "id": entry_id.decode(), "value": {hashable(name): value for name, value in pairs}}
@@ -214,11 +251,16 @@ def stream_record(key: Any, entry_id: bytes, fields: list[bytes]) -> dict[str, A
 
 @dataclass(frozen=True, slots=True)
 class CommandSource:
-    """The arguments of `RG.TRIGGER`."""
+    """The calls of a trigger with `RG.TRIGGER`, as the source of a registration.
+
+    Attributes:
+        trigger: the name of the trigger.
+        inorder: whether the calls run one after the other.
+    """
 
     trigger: str
     inorder: bool = False
-    # the time limit of a call in milliseconds; 0: `qa.job-timeout-ms`, -1: no limit
+    # the time limit of a call in milliseconds; 0 means the setting `qa.job-timeout-ms`, and -1 means no limit
     timeout_ms: int = 0
     name = "CommandReader"
 
@@ -227,7 +269,7 @@ class CommandSource:
         raise GearsError("Given reader do not support run or not exists")
 
     def match(self) -> Match:
-        """Return the fields for the module."""
+        """Return the fields of `QA.REGISTER` for a registration with this source."""
         arguments: list[Any] = ["trigger", self.trigger, "inorder", int(self.inorder)]
         if self.timeout_ms:
             arguments += ("timeout", self.timeout_ms)
@@ -236,7 +278,10 @@ class CommandSource:
 
 @dataclass(frozen=True, slots=True)
 class CommandCall:
-    """One call of a trigger: its name and arguments, for all shards that take part."""
+    """One call of a trigger. `arguments` has the name of the trigger, and then the arguments of the call.
+
+    Every shard that reads this source gets the same record.
+    """
 
     arguments: tuple[Any, ...]
     name = "CommandReader"

@@ -1,4 +1,7 @@
-"""The waiting records of a run. Each record has a task, so that several coroutines and futures run in parallel."""
+"""The records of a run that wait for a coroutine, a future or an earlier record.
+
+Each waiting record has its own asyncio task, so a run can wait for many records at the same time.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,17 @@ from ..host.executions import Execution
 MAX_SUSPENDED = 1024
 """The source pauses at this number of records that wait for coroutines or earlier records."""
 MAX_FUTURES = 100_000
-"""The source pauses at this total of waiting records. Functions may collect futures to continue them together."""
+"""The source pauses at this total of waiting records, including records that wait for a `GearsFuture`. This limit is
+larger, because functions may collect many futures to continue them together.
+"""
 
 
 class Suspended:
-    """The tasks of one stage's waiting records. Their coroutines store errors and do not raise them."""
+    """The tasks of one stage's waiting records. The coroutines of the tasks store errors and do not raise them.
+
+    Attributes:
+        ending: whether the run ends early and the tasks are cancelled.
+    """
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
@@ -27,11 +36,14 @@ class Suspended:
 
     @property
     def full(self) -> bool:
-        """Whether the limit of waiting records is reached."""
+        """Whether no more records may start to wait.
+
+        The limit is `MAX_SUSPENDED` plus the number of records that wait for a `GearsFuture`, at most `MAX_FUTURES`.
+        """
         return len(self._tasks) >= min(MAX_SUSPENDED + self.futures, MAX_FUTURES)
 
     def add(self, rest: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start a task that continues a record."""
+        """Start a task that runs `rest`, the coroutine of a waiting record; return the task."""
         task = asyncio.get_running_loop().create_task(rest)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -55,7 +67,10 @@ class Suspended:
             await asyncio.wait(self._tasks)
 
     def cancel(self) -> None:
-        """Cancel the waiting records at an early end of the run."""
+        """Cancel the tasks of the waiting records at an early end of the run.
+
+        The task that calls this method is not cancelled.
+        """
         self.ending = True
         here = asyncio.current_task()
         for task in self._tasks:
@@ -67,7 +82,7 @@ class Suspended:
         self.ending = True
         while self._tasks:
             self.cancel()
-            # continues to wait after a second cancellation, because functions of the run are still running
+            # If this wait is cancelled, it is repeated, because functions of the run are still running.
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait(self._tasks)
 
@@ -75,7 +90,9 @@ class Suspended:
 class Gate:
     """The position of a record among the waiting records of a step.
 
-    `passed` is set when the record reaches the next step.
+    Attributes:
+        before: the gate of the previous record; None if no previous record still waits at the step.
+        passed: is set when this record and all earlier records have passed the step.
     """
 
     __slots__ = ("before", "passed")
@@ -85,12 +102,12 @@ class Gate:
         self.passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def turn(self) -> None:
-        """Wait until the previous record has passed."""
+        """Wait until the previous record has passed the step."""
         if self.before is not None:
             await asyncio.shield(self.before.passed)
 
     def open(self) -> None:
-        """Let the next record pass, as soon as the previous record has passed."""
+        """Let the next record pass the step, as soon as the previous record has passed the step."""
         if self.before is not None and not self.before.passed.done():
             self.before.passed.add_done_callback(lambda _: self._set())
         else:
