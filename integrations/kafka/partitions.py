@@ -183,11 +183,6 @@ class AssignedPartition:
             batch.append(handled)
         return batch
 
-    async def empty(self) -> None:
-        """Wait until all messages are published, or until publishing has ended because of an error."""
-        while self.buffered and not self._publisher_task.done():
-            await asyncio.sleep(0.02)
-
     async def close(self, seconds: float) -> None:
         """Stop: wait up to `seconds` for the attempts in progress, then publish the finished messages.
 

@@ -85,18 +85,20 @@ def as_text(result: Mapping[str, Any]) -> str:
     return orjson.dumps(result).decode()
 
 
+def joined(first: str | None, second: str) -> str:
+    """Return one note with both texts; the second text if the first is missing."""
+    return f"{first}; {second}" if first else second
+
+
 def within(result: dict[str, Any], items: str) -> dict[str, Any]:
-    """Shorten a result to `MAX_RESULT_CHARS` as JSON: omit the last entries of a list, and replace the note.
+    """Shorten a result to `MAX_RESULT_CHARS` as JSON: omit the last entries of a list, and say so in the note.
 
     `items` is the name of the result's field with the list. The first entry always remains, even if it is too long. A
     result that is short enough is returned unchanged.
     """
-    omitted = 0
+    omitted, note = 0, result.get("note")
     while len(as_text(result)) > MAX_RESULT_CHARS and len(result[items]) > 1:
         omitted += 1
-        result = {
-            **result,
-            items: result[items][:-1],
-            "note": f"{omitted} more {items} are left out because the text is too long: lower top_k or be more precise",
-        }
+        left_out = f"{omitted} more {items} are left out because the text is too long: lower top_k or be more precise"
+        result = {**result, items: result[items][:-1], "note": joined(note, left_out)}
     return result

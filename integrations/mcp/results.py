@@ -18,6 +18,7 @@ from .bounds import (
     MAX_TITLE_CHARS,
     MAX_URL_CHARS,
     around,
+    joined,
     metadata_within,
     shortened,
     within,
@@ -135,9 +136,9 @@ def asked(result: AskResult, collection: str) -> dict[str, Any]:
     answers = [_answer(answer) for answer in result.answers if answer.rank == 1 or answer.score >= MIN_SCORE]
     note = _missing(result.index)
     if not result.answerable:
-        note = _joined(note, "the documents do not contain the answer; `search` finds the closest sentences")
+        note = joined(note, "the documents do not contain the answer; `search` finds the closest sentences")
     if result.usage.truncated:
-        note = _joined(note, "the question was too long, so its end was not read: shorten it")
+        note = joined(note, "the question was too long, so its end was not read: shorten it")
     return within(
         _plain(AskOutput(collection=collection, answerable=result.answerable, answers=answers, note=note)), "answers"
     )
@@ -176,7 +177,7 @@ def found(result: SearchResult, collection: str, top_k: int) -> dict[str, Any]:
     results = [_match(hits) for hits in list(documents.values())[:top_k]]
     note = _missing(result.index)
     if not results:
-        note = _joined(note, "no sentence matches: use different words, a different collection or fewer filters")
+        note = joined(note, "no sentence matches: use different words, a different collection or fewer filters")
     return within(_plain(SearchOutput(collection=collection, results=results, note=note)), "results")
 
 
@@ -275,7 +276,3 @@ def _missing(index: Index) -> str | None:
         f"{len(index.missing)} of {index.shards_total} shards did not answer, so some documents are missing: ask again"
         " later"
     )
-
-
-def _joined(first: str | None, second: str) -> str:
-    return f"{first}; {second}" if first else second

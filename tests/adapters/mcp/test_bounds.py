@@ -113,6 +113,13 @@ def test_a_note_reports_no_answer_and_missing_shards() -> None:
     assert "1 of 3 shards" in shown["note"] and "search" in shown["note"]
 
 
+def test_a_shortened_result_keeps_its_note() -> None:
+    texts = ["a" * bounds.MAX_RESULT_CHARS] * 2
+    shown = bounds.within({"results": texts, "note": "a shard is missing"}, "results")
+    assert shown["note"].startswith("a shard is missing; 1 more results are left out")
+    assert len(shown["results"]) == 1
+
+
 def test_results_of_escaped_characters_stay_within_the_limit() -> None:
     shown = asked([answer(rank, ESCAPED, 0, 5000) for rank in range(1, 11)])
     assert len(bounds.as_text(shown)) <= bounds.MAX_RESULT_CHARS
