@@ -99,7 +99,8 @@ def service_options(settings: Settings) -> ServiceOptions:
 async def check_keys(options: ServiceOptions, host: str) -> None:
     """Raise ConfigError if the service requires API keys and the cluster has none.
 
-    If the cluster cannot be reached, the service starts, and refuses all requests until the cluster has a key.
+    If the cluster does not answer within `KEYS_SECONDS`, the service starts. It then refuses every request that needs a
+    key, until the cluster has a key. `host` is the address on which the service listens; the error names this address.
     """
     if not options.keys_required:
         return
@@ -150,7 +151,11 @@ def forwarded_by(settings: Settings) -> list[str]:
 def application(
     settings: Settings, options: ServiceOptions, certificate: Certificate | None = None
 ) -> Application | Traced:
-    """Create the service, with the admin listener and with traces if the settings ask for them."""
+    """Create the service, with the admin listener and with traces if the settings ask for them.
+
+    `certificate` is the certificate that the admin listener uses; None means that the admin listener has no TLS. Raises
+    Raises ConfigError if the admin listener or the traces cannot be set up.
+    """
     app = Application(options)
     if settings.admin_port:
         if settings.admin_port == settings.http_port and settings.admin_host == settings.http_host:
@@ -168,7 +173,10 @@ def application(
 def with_traces(app: Application, settings: Settings, environment: Mapping[str, str]) -> Application | Traced:
     """Wrap the application so that it sends traces, if a receiver is configured; otherwise return it unchanged.
 
-    OpenTelemetry is imported only if a receiver is configured.
+    The setting `otlp_endpoint` or an environment variable of OpenTelemetry names the receiver; `environment` has the
+    variables of this process. OpenTelemetry is imported only if a receiver is configured. If OpenTelemetry is not
+    installed, a receiver in the setting raises ConfigError. A receiver in the environment only logs a warning, and the
+    application is returned unchanged.
     """
     from_environment = environment.get("OTEL_TRACES_EXPORTER") != "none" and any(map(environment.get, _RECEIVERS))
     if not settings.otlp_endpoint and not from_environment:
@@ -204,7 +212,10 @@ def certificate_of(settings: Settings) -> Certificate | None:
 def server_of(
     app: Application | Traced, settings: Settings, certificate: Certificate | None = None, *, access_log: bool = False
 ) -> uvicorn.Server:
-    """Return the server of the application, which does not listen yet."""
+    """Return the server of the application, which does not listen yet.
+
+    Without `certificate`, the server has no TLS. With `access_log`, the server logs every request.
+    """
     proxies = forwarded_by(settings)
     config = uvicorn.Config(
         app,
@@ -228,7 +239,11 @@ def server_of(
 
 
 def serve(server: uvicorn.Server, handshake_seconds: float) -> int:
-    """Run the server until a signal stops it. Return the exit status: 3 if the server could not start or listen."""
+    """Run the server until a signal stops it.
+
+    `handshake_seconds` is the time limit of each TLS handshake. Return the exit status: 0 after an orderly end, 3 if
+    the server could not start or listen.
+    """
     try:
         with asyncio.Runner(loop_factory=lambda: _Loop(handshake_seconds)) as runner:
             runner.run(server.serve())
@@ -251,7 +266,11 @@ class _Loop(uvloop.Loop):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the service. Return the exit status: 2 for an invalid setting, 3 if the service could not start."""
+    """Run the service until a signal stops it.
+
+    `arguments` are the words of the command line; None means the words with which this process was started. Return the
+    exit status: 0 after an orderly end, 2 for an invalid setting, 3 if the service could not start.
+    """
     parser = argparse.ArgumentParser(prog="python -m qa_cluster.api", description="The REST service of qa-cluster.")
     parser.add_argument("--config", help="TOML file with settings")
     for name, flag, help in _FLAGS:

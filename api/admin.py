@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class AdminApplication:
-    """The admin pages of a service as an ASGI application."""
+    """The pages of the admin listener of a service, as an ASGI application. `hosts` are the accepted hosts."""
 
     def __init__(self, service: Application, hosts: Hosts) -> None:
         self._metrics = service.state.metrics
@@ -50,7 +50,7 @@ class AdminApplication:
         self._ids = count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request. A WebSocket connection is closed."""
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
             return
@@ -61,7 +61,7 @@ class AdminApplication:
             self._hosts.check(scope)
             self._origins.check(scope)
             await self._router(scope, receive, responder)
-        except Exception as error:  # every error becomes a problem document
+        except Exception as error:  # every error becomes a problem document, unless the response has started
             if responder.status:
                 raise
             about = {"request_id": responder.request_id, "instance": scope["path"]}
@@ -83,7 +83,10 @@ class _Server(uvicorn.Server):
 
 
 class AdminListener:
-    """Listens as soon as it is created, and answers requests between `start` and `stop`."""
+    """Listens as soon as it is created, and answers requests between `start` and `stop`.
+
+    Without `certificate`, the listener has no TLS. Raises ConfigError if the address cannot be used.
+    """
 
     def __init__(
         self, app: AdminApplication, host: str, port: int, limits: ConnectionLimits, certificate: Certificate | None
@@ -114,7 +117,7 @@ class AdminListener:
         return port
 
     async def start(self) -> None:
-        """Start answering requests."""
+        """Start answering requests, and return when the listener is ready. If it cannot start, raise the error."""
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]), name="admin")
         while not self._server.started and not self._serving.done():
             await asyncio.sleep(POLL_SECONDS)
@@ -131,7 +134,7 @@ class AdminListener:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raise ConfigError if the address cannot be used."""
+    """Return a socket that listens on `host` and `port`. Raise ConfigError if this address cannot be used."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family, backlog=BACKLOG)

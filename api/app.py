@@ -106,7 +106,7 @@ class Application:
         self.companion: CompanionListener | None = None
         self._id_prefix = os.urandom(4).hex()
         self._ids = count(1)
-        self._in_progress: Counter[str] = Counter()  # the number of requests by API key
+        self._in_progress: Counter[str] = Counter()  # the number of requests in progress for each id of an API key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or handle the start and the stop of the process (ASGI's scope `lifespan`)."""
@@ -166,7 +166,10 @@ class Application:
     async def _guarded(
         self, scope: Scope, receive: Receive, responder: Responder, resource: resources.Resource
     ) -> None:
-        """Serve a request. An exception becomes a problem document."""
+        """Serve a request about `resource`. An exception becomes a problem document, or the resource's form of errors.
+
+        If the response has already started, the exception is raised.
+        """
         request_id = responder.request_id
         scope["state"] = {**scope.get("state", {}), "request_id": request_id}
         scope["app"] = self  # makes Starlette's router raise instead of sending a plain-text error
@@ -186,7 +189,7 @@ class Application:
             await self._routes.get(resource, self._others)(scope, receive, responder)
         except ClientGone:
             responder.status = 499
-        except Exception as error:  # every error becomes a problem document
+        except Exception as error:  # every error becomes a problem document, unless the response has started
             if responder.status:
                 raise
             respond = openai_response if scope["path"].startswith(OPENAI_PREFIX) else problem
@@ -209,10 +212,11 @@ class Application:
             )
 
     def _admit(self, scope: Scope, key_id: str) -> None:
-        """Count a request of an API key, and attribute its work to the key. Raises QueueFull above the limit.
+        """Count a request of an API key, and attribute its work to the key.
 
-        Up to twice the limit, the service still admits a key that uses less than an equal share of the limit. Without
-        this rule, a key with a thousand requests would block all other keys.
+        The limit of concurrent requests is `http_max_requests`. Raises QueueFull if the service is above this limit and
+        the key already uses an equal share of the limit. Up to twice the limit, the service still admits a key that
+        uses less than an equal share. Without this rule, a key with a thousand requests would block all other keys.
         """
         limit = self.state.options.max_requests
         keys = len(self._in_progress) + (key_id not in self._in_progress)

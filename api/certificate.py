@@ -29,8 +29,10 @@ class Certificate:
         self.context.sni_callback = self._hand_over
 
     def _hand_over(self, handshake: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        """Give a handshake the newest context. OpenSSL calls this in every handshake, even if the client sends no host
-        name.
+        """Give a handshake the newest context.
+
+        OpenSSL calls this method in every handshake, even if the client sends no host name. `name` and `context`, the
+        listener's context, are not used.
         """
         handshake.context = self._newest
 
@@ -49,7 +51,7 @@ class Certificate:
         def on_hangup(number: int, frame: FrameType | None) -> None:
             try:
                 asyncio.get_running_loop().call_soon_threadsafe(self.renew)
-            except RuntimeError:  # the service is starting or stopping
+            except RuntimeError:  # no loop is running, because the service is starting or stopping
                 self.renew()
 
         signal.signal(signal.SIGHUP, on_hangup)

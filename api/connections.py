@@ -111,14 +111,17 @@ class BoundedProtocol(HttpToolsProtocol):
         return True
 
     def _idle_until(self) -> float:
-        """Return when this idle connection times out; infinity if the connection is busy or has unsent bytes."""
+        """Return when this idle connection times out, on the clock of the event loop.
+
+        Return infinity if the connection is busy, is closing, or has unsent bytes.
+        """
         timer = self.timeout_keep_alive_task
         if timer is None or self.transport.is_closing() or self.transport.get_write_buffer_size():
             return math.inf
         return timer.when()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the timers."""
+        """Cancel the timers of the connection, and drop the bytes that are not parsed yet."""
         self._disarm_head()
         self._disarm_stall()
         self._held = b""
@@ -143,7 +146,7 @@ class BoundedProtocol(HttpToolsProtocol):
             )
             return
         if self._in_head or self._is_idle():
-            # Any received bytes have cancelled uvicorn's idle timer.
+            # The received bytes have cancelled uvicorn's idle timer, so the time limit of a head replaces it.
             if self._head_timer is None:
                 self._arm_head()
         else:
@@ -184,14 +187,20 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.data_received(b"")
 
     def _framing(self) -> bytes:
-        """Return the header lines that say whether there is a body and where it ends."""
+        """Return the header lines that say whether the request has a body and where the body ends.
+
+        The result is empty if the request has neither `Content-Length` nor `Transfer-Encoding`.
+        """
         names = (b"content-length", b"transfer-encoding")
         return b"".join(b"%b: %b\r\n" % field for field in self.headers if field[0] in names)
 
     def _expect_body(self, framing: bytes) -> None:
-        """Replace the parser by a parser that has read the head and expects the body."""
+        """Replace the parser by a parser that has read the head and expects the body.
+
+        `framing` are the header lines from `_framing`.
+        """
         self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # like uvicorn
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as for uvicorn's own parser
         self._replaying = True
         try:
             self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % framing)
@@ -199,24 +208,24 @@ class BoundedProtocol(HttpToolsProtocol):
             self._replaying = False
 
     def on_message_begin(self) -> None:
-        """Start to count the bytes of a head."""
+        """Start to count the bytes of a request, except while its head is replayed (`_expect_body`)."""
         if not self._replaying:
             super().on_message_begin()
             self._in_message = self._in_head = True
             self._kept_bytes = 0
 
     def on_url(self, url: bytes) -> None:
-        """Pass on the target, except while the head is replayed."""
+        """Pass the target of a request on to uvicorn, except while the head is replayed (`_expect_body`)."""
         if not self._replaying:
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Pass on a field of the head; drop a field of the trailer."""
+        """Pass a field of the head on to uvicorn, except while the head is replayed; drop a field of the trailer."""
         if self._in_head and not self._replaying:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Start answering, except while the head is replayed."""
+        """Let uvicorn start to answer the request, except while the head is replayed."""
         if not self._replaying:
             self._in_head = False
             self._note_progress()
@@ -239,13 +248,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._progressed, self._kept_bytes = True, 0
 
     def pause_writing(self) -> None:
-        """Start the time limit of a client that does not read."""
+        """Start the time limit of a client that does not read its answer (`stall_seconds`)."""
         super().pause_writing()
         if self._stall_timer is None:
             self._stall_timer = self.loop.call_later(self.limits.stall_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Cancel the time limit, because the client has read something."""
+        """Cancel the time limit that `pause_writing` has started, because the client has read something."""
         self._disarm_stall()
         super().resume_writing()
 

@@ -40,7 +40,9 @@ class _LastMessage(logging.Filter):
 
 
 class SpanQueue(SpanProcessor):
-    """Queues ended spans until they are sent.
+    """Queues ended spans until they are sent. The queue has at most `most` spans.
+
+    `endpoint` names the receiver in the log.
 
     Attributes:
         sent: the number of spans that the receiver has accepted.
@@ -91,7 +93,7 @@ class SpanQueue(SpanProcessor):
         logging.getLogger(_EXPORTER_LOG).removeFilter(self._last_message)
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
-        """Wake the thread, without waiting for it."""
+        """Wake the thread that sends the spans, and return true without waiting for the thread."""
         self._wake.set()
         return True
 

@@ -66,8 +66,10 @@ _HEADERS = _Headers()
 
 
 class SpanStep:
-    """A span in the form of a `TracedStep` of the core (`qa_cluster.tracing`). The times of all spans of a request are
-    relative to the wall clock at the start of the request.
+    """A span in the form of a `TracedStep` of the core (`qa_cluster.tracing`).
+
+    The core gives times on the clock of `time.perf_counter`. `epoch_ns` is the wall-clock time at which this clock was
+    0, in nanoseconds since 1970. All spans of a request have the same `epoch_ns`.
     """
 
     __slots__ = ("_epoch_ns", "_question_text", "_span", "_tracer", "sent_at")
@@ -86,14 +88,17 @@ class SpanStep:
         return f"00-{format_trace_id(about.trace_id)}-{format_span_id(about.span_id)}-{about.trace_flags & 1:02x}"
 
     def begin(self, name: str, facts: Mapping[str, Fact], *, is_call: bool) -> TracedStep:
-        """Start a child span."""
+        """Start a child span and return it. `facts` are its attributes.
+
+        `is_call` says whether the span is a call to another server.
+        """
         span = self._child(name, perf_counter(), SpanKind.CLIENT if is_call else SpanKind.INTERNAL)
         step = SpanStep(self._tracer, span, self._epoch_ns, question_text=self._question_text)
         step.note(facts)
         return step
 
     def put(self, name: str, begun: float, ended: float, facts: Mapping[str, Fact]) -> None:
-        """Add a child span that has already ended."""
+        """Add a child span that has already ended. `begun` and `ended` are on the clock of `time.perf_counter`."""
         span = self._child(name, begun, SpanKind.INTERNAL)
         span.set_attributes(facts)
         span.end(self._ns(ended))
@@ -105,7 +110,10 @@ class SpanStep:
                 self._span.set_attribute(name, value)
 
     def end(self, error: BaseException | None) -> None:
-        """End the span. It records only the kind of an error, because an error message may quote the user's text."""
+        """End the span. `error` is the exception that ended the work; None if there was no exception.
+
+        The span records only the kind of the error, because an error message may quote the user's text.
+        """
         if isinstance(error, asyncio.CancelledError):
             self._span.set_attribute("qa.cancelled", True)
         elif error is not None:
@@ -128,7 +136,7 @@ def _kind(error: BaseException) -> str:
 
 
 class Traced:
-    """Wraps the application and traces each request."""
+    """Wraps the application and traces each request, except requests for probes and metrics."""
 
     def __init__(self, app: App, queue: SpanQueue, *, question_text: bool = False) -> None:
         self._app = app

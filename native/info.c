@@ -191,7 +191,8 @@ static void add_jobs(RedisModuleInfoCtx *info) {
     }
 }
 
-/* Returns the quantile `p` of the durations, as the upper bound of its bucket in microseconds. */
+/* Returns the quantile `p` (0 to 1) of the durations, as the upper bound of its bucket in microseconds. Returns 0 if
+ * there are no durations. */
 static unsigned long long percentile(const unsigned long long *buckets, double p) {
     unsigned long long total = 0, seen = 0;
     for (int i = 0; i < JOB_LATENCY_BUCKETS; i++) total += buckets[i];
@@ -202,7 +203,8 @@ static unsigned long long percentile(const unsigned long long *buckets, double p
     return 0;
 }
 
-/* Adds the quantiles 0.50 and 0.99, and the non-empty buckets. The name of a bucket contains its upper bound. */
+/* Adds the quantiles 0.50 and 0.99, and the non-empty buckets, of one kind of jobs. `what` is queue (the time in the
+ * queue) or run (the time after the job was handed out). The name of a bucket contains its upper bound. */
 static void add_histogram(RedisModuleInfoCtx *info, const char *kind, const char *what,
                           const unsigned long long *buckets) {
     char field[64], bound[32];

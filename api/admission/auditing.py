@@ -9,12 +9,16 @@ from ..http.messages import Scope, raw_path
 from .resources import Resource
 
 MAX_PATH = 2048
-# `X-Forwarded-For` can be any text, so its length in the log is limited.
+# The limit of characters of the client's address. The address can come from `X-Forwarded-For`, which can be any text.
 MAX_CLIENT = 100
 
 
 def note(log: AuditLog, scope: Scope, resource: Resource, status: int, request_id: str) -> None:
-    """Write a request about `resource` to the audit log if its method changes the resource."""
+    """Write a request about `resource` to the audit log if the method of the request changes the resource.
+
+    `status` is the status of the response. It is 499 if the client has left before its request was complete, and 0 if
+    no response was started.
+    """
     event = resource.changes.get(scope["method"])
     if event is None or not log:
         return

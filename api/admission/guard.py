@@ -84,7 +84,7 @@ class Guard:
         engine = self._state.engine_or_none
         if engine is None:
             if resource is METRICS and not self._required:
-                return KeyList()  # the metrics do not cover any shard yet
+                return KeyList()  # the service is not connected yet, so its metrics cover no shard
             engine = self._state.engine
         try:
             return await engine.api_keys.current()
@@ -95,8 +95,10 @@ class Guard:
 
 
 def _token(scope: Scope) -> bytes | None:
-    """Return the text after ``Bearer`` in the `Authorization` header. Return None if the request does not have exactly
-    one such header.
+    """Return the text after ``Bearer`` in the `Authorization` header.
+
+    Return None if the request has no `Authorization` header or several, or if the header does not start with
+    ``Bearer``.
     """
     found = [value for name, value in scope["headers"] if name == b"authorization"]
     if len(found) != 1 or found[0][:7].lower() != b"bearer ":

@@ -19,7 +19,10 @@ MAX_KNOWN = 1000
 
 
 class Hosts:
-    """The accepted hosts: IP addresses, ``localhost``, and the configured names."""
+    """The accepted hosts: IP addresses, ``localhost`` and names that end with ``.localhost``, and the names in `names`.
+
+    If `names` contains ``*``, every host is accepted.
+    """
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = {LOOPBACK, *(name.strip().lower() for name in names)} - {""}
@@ -34,7 +37,7 @@ class Hosts:
         return self._any or all(name != b"host" or value in self._known for name, value in scope["headers"])
 
     def check(self, scope: Scope) -> None:
-        """Raise HttpProblem if the `Host` of the request is not accepted."""
+        """Raise HttpProblem if the `Host` of the request is not accepted. A request without `Host` is accepted."""
         if self._any:
             return
         for name, value in scope["headers"]:

@@ -46,16 +46,18 @@ class Origins:
         self._allowed = {_checked(word) for word in words if word != ANY}
 
     def is_plain(self, scope: Scope) -> bool:
-        """Return whether no header names an origin other than the service's own. Such a request needs no further check
-        and no CORS headers.
+        """Return whether the request has no `Origin` header, and no `Sec-Fetch-Site` header for another origin.
+
+        Such a request needs no call of `check`, and its response needs no CORS headers.
         """
         return not any(
             name == b"origin" or (name == b"sec-fetch-site" and value not in _OWN) for name, value in scope["headers"]
         )
 
     def verdict(self, scope: Scope) -> RawHeaders | None:
-        """Return the CORS headers of the response. They are empty for the service's own origin and for programs. Return
-        None if the request is refused.
+        """Return the CORS headers of the response; None if the request must be refused.
+
+        The list of headers is empty for pages of the service's own origin and for programs.
         """
         headers = scope["headers"]
         sites = {value for name, value in headers if name == b"sec-fetch-site"}
@@ -73,8 +75,10 @@ class Origins:
         return None
 
     def check(self, scope: Scope, *, is_file: bool = False) -> RawHeaders:
-        """Return the CORS headers of the response. Raises HttpProblem for a refused origin, unless the request reads a
-        file.
+        """Return the CORS headers of the response, as `verdict` does. Raises HttpProblem if the request is refused.
+
+        `is_file` says whether the request is for a file of the page (`Resource.is_file`). GET and HEAD of such a file
+        are never refused. The list of headers is then empty for an origin that is not allowed.
         """
         found = self.verdict(scope)
         if found is None and is_file and scope["method"] in ("GET", "HEAD"):

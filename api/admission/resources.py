@@ -42,10 +42,11 @@ class Resource:
         name: the name in the metrics.
         reads: the scopes for GET and HEAD. A key needs one of these scopes.
         writes: the scopes for all other methods. A key needs one of these scopes.
-        changes: the event in the audit log for each method that changes the resource.
+        changes: for each method that changes the resource, the name of the event in the audit log.
         is_open: whether requests need no key.
         is_file: whether the response is the same for all clients and needs no work.
-        error_form: converts errors; None: errors are problem documents.
+        error_form: converts a problem document to the errors of this resource. None means that errors are problem
+            documents, or OpenAI's errors for paths below `/v1/`.
     """
 
     name: str
@@ -107,7 +108,7 @@ INFERENCE_ROUTES = (*INFERENCE_OPEN.values(), INFERENCE_INDEX, INFERENCE_MODEL, 
 FILE_PATHS = frozenset({"/openapi.json", "/docs", *PAGE_PATHS})
 PROBE_PATHS = frozenset({"/livez", "/readyz", LIVE_PATH, READY_PATH})
 OPEN_PATHS = FILE_PATHS | PROBE_PATHS | INFERENCE_OPEN.keys()
-# Paths that the service answers even if it is at its limit of requests.
+# Paths that the service answers even if it is at its limit of concurrent requests (`http_max_requests`).
 UNBOUNDED_PATHS = PROBE_PATHS | {METRICS.name}
 
 _BY_PATH = {

@@ -24,7 +24,7 @@ from ..http.messages import permit_key
 from ..http.openai_errors import openai_error
 from ..http.responding import as_problem
 
-# Errors that the request itself may cause. After `_TRIES` such errors, the request has failed.
+# Errors that the request itself may cause. After `_TRIES` such errors, the request is not retried any more.
 _OWN_ERRORS = (WorkerLost, InferenceFailed, DeadlineExceeded)
 _TRIES = 3
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.25, 5.0
@@ -33,7 +33,12 @@ _ANONYMOUS = ApiKey("", "", "", SCOPES)
 
 @dataclass(frozen=True, slots=True)
 class LineResult:
-    """A line of the output file (`good`) or of the error file."""
+    """The result of one request, as a line of the output file or of the error file.
+
+    Attributes:
+        good: whether the line belongs into the output file; false: into the error file.
+        text: the line with its line feed.
+    """
 
     good: bool
     text: bytes
@@ -46,7 +51,7 @@ class RequestRate:
     _next: float = field(default=0.0)
 
     async def turn(self, rate: int | None) -> None:
-        """Wait until the next request may start."""
+        """Wait until the next request may start. `rate` is in requests per second; None means that there is no wait."""
         if rate is None:
             return
         now = monotonic()
@@ -57,7 +62,9 @@ class RequestRate:
 
 
 class BatchAnswers:
-    """Answers the requests of one owner's batches.
+    """Answers the requests of one owner's batches to one endpoint.
+
+    `owner` is the id of an API key, or `ANONYMOUS_OWNER`. A request is retried for at most `retry_seconds`.
 
     The default of `coverage` is ``full``. So a batch waits for a shard that is down, because no person checks each
     answer.
@@ -74,7 +81,11 @@ class BatchAnswers:
         self._search_fields = search_fields(limits, coverage=FULL)
 
     async def key(self) -> ApiKey:
-        """Return the current API key of the owner. Raise HttpProblem (401) if the key is not valid."""
+        """Return the current API key of the owner; for `ANONYMOUS_OWNER`, a key with all rights.
+
+        Raise HttpProblem (401) if the key is missing or not valid, or if the owner is `ANONYMOUS_OWNER` and the cluster
+        has keys.
+        """
         known = await self._engine.api_keys.current()
         if self._owner == ANONYMOUS_OWNER:
             if known.closed:
@@ -87,14 +98,21 @@ class BatchAnswers:
         return key
 
     async def concurrency(self, most: int) -> int:
-        """Return how many requests may run at the same time: `most`, or the key's limit `concurrent` if it is lower."""
+        """Return how many requests may run at the same time: `most`, or the key's limit `concurrent` if it is lower.
+
+        Return `most` also if the key cannot be read or is not valid, because each request then checks the key again.
+        """
         try:
             return min(most, (await self.key()).limits.concurrent or most)
         except (HttpProblem, QAError):
             return most
 
     async def answer(self, request: LineRequest) -> LineResult:
-        """Return the result of a request. Retry after errors of the cluster, for at most `batch_retry_s`."""
+        """Return the result of a request; an error is a result, too.
+
+        After an error of the cluster, retry the request for at most `retry_seconds`. After `_TRIES` errors that the
+        request itself may cause, do not retry it.
+        """
         request_id = f"batch_req_{secrets.token_hex(12)}"
         until, pause, own = monotonic() + self._retry_seconds, _FIRST_PAUSE_SECONDS, 0
         while True:
@@ -150,7 +168,10 @@ def _failed(request: LineRequest, request_id: str, error: Exception, endpoint: s
 
 
 def result_line(request_id: str, custom_id: str, status: int, body: bytes) -> bytes:
-    """Return a line of a result file: the response to a request. `body` is JSON."""
+    """Return a line of a result file: the response to the request `custom_id`.
+
+    `status` is the HTTP status of the response, and `body` is its JSON.
+    """
     head = {"id": request_id, "custom_id": custom_id}
     inner = orjson.dumps({"status_code": status, "request_id": request_id})
     return b'%b,"response":%b,"body":%b},"error":null}\n' % (orjson.dumps(head)[:-1], inner[:-1], body)

@@ -49,7 +49,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Line:
-    """A line of the file whose request is running. `end` is the offset of the end of the line in the file."""
+    """A line of the input file whose result is not recorded yet.
+
+    Attributes:
+        end: the offset in the input file after the line, in bytes.
+        task: answers the request in the line; it may have ended.
+    """
 
     end: int
     task: asyncio.Task[LineResult]
@@ -99,7 +104,11 @@ class OwnerBatches:
             _log.warning("the lease for the batches of %s ends after %d ms: %s", self._owner, LEASE_MS, error)
 
     async def _advance(self, batch: Batch, until: float) -> None:
-        """Move a batch to its next state: validate it, run it, or end it."""
+        """Move a batch to its next state: validate it, run its lines until the time `until`, or end it.
+
+        `until` is on the clock of `time.monotonic`. If the input file is missing or the results exceed a limit, the
+        batch fails.
+        """
         try:
             if batch.status == VALIDATING:
                 batch = await self._validate(batch)
@@ -127,7 +136,10 @@ class OwnerBatches:
             yield line
 
     async def _validate(self, batch: Batch) -> Batch:
-        """Check all lines before the first line runs."""
+        """Check all lines before the first line runs, and return the batch, which has then started or failed.
+
+        If a client cancels the batch meanwhile, stop the check.
+        """
         check = LineCheck(batch.request.endpoint, self._store.limits.lines)
         status = batch.status
         async for line in self._lines(batch):
@@ -147,10 +159,11 @@ class OwnerBatches:
         return await self._store.batch(self._owner, batch.id)
 
     async def _run_lines(self, batch: Batch, until: float) -> Batch:
-        """Run lines until the file has no more lines, `until` is over, or `stopping` is set. Return the updated batch.
+        """Run lines until the file has no more lines, the time `until`, or `stopping` is set. Return the updated batch.
 
-        Also end if the batch is no longer in progress, for example because a client has cancelled it. After the batch
-        has expired, the remaining lines do not run, but get lines in the error file.
+        `until` is on the clock of `time.monotonic`. Also return if the batch is no longer in progress, for example
+        because a client has cancelled it. After the batch has expired, the remaining lines do not run, but get lines in
+        the error file.
         """
         most = self._store.limits.concurrency
         answers = BatchAnswers(self._engine, self._owner, batch.request.endpoint, self._store.limits.retry_seconds)
@@ -194,7 +207,7 @@ class OwnerBatches:
         return batch
 
     async def _record(self, batch: Batch, window: deque[_Line], ready: int) -> Batch:
-        """Record the results of the first `ready` lines of the window."""
+        """Remove the first `ready` lines from the window and record their results. Return the updated batch."""
         some = [window.popleft() for _ in range(ready)]
         results: dict[bool, list[bytes]] = {True: [], False: []}
         for line in some:
@@ -210,14 +223,14 @@ class OwnerBatches:
         return monotonic() - self._renewed >= _RENEW_SECONDS
 
     async def _renew(self, batch: Batch) -> str:
-        """Renew the lease, and return the status of the batch."""
+        """Renew the lease, and return the stored status of the batch, which a client may have changed."""
         recorded = await self._store.renew(batch, self._token)
         self._renewed = monotonic()
         return recorded.status
 
 
 def _ready(window: deque[_Line]) -> int:
-    """Return the number of lines at the start of the window that have a result."""
+    """Return the number of successive lines at the start of the window that have a result, at most `_RECORD_LINES`."""
     count = 0
     for line in window:
         if not line.task.done() or count >= _RECORD_LINES:

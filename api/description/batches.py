@@ -132,7 +132,11 @@ _ERROR = json_of("OpenAIError")
 
 
 def with_openai_errors(operation: dict[str, Any]) -> dict[str, Any]:
-    """Add OpenAI's error format to an operation. Connection errors have no path, so they stay problem documents."""
+    """Add OpenAI's error format to each error response of an operation that has a problem document, and return it.
+
+    The problem document stays in the description, too, because errors of a connection are not for a path below `/v1`
+    and are always problem documents.
+    """
     for response in operation["responses"].values():
         if "application/problem+json" in response.get("content", {}):
             response["content"] = response["content"] | _ERROR

@@ -129,7 +129,16 @@ def inference_paths(limits: AskLimits, pipeline: PipelineLimits) -> dict[str, An
 
 
 def _operation(summary: str, said: str, schema: str, *problems: str, unready: str = "") -> dict[str, Any]:
-    """Return an operation. `problems` are the statuses of its errors, and `unready` is the schema of a 503."""
+    """Return the description of an operation, with its `problems` for `with_errors`.
+
+    Args:
+        summary: what the operation does.
+        said: the description of the successful response.
+        schema: the name of the schema of the successful response.
+        problems: the statuses of the errors of the operation. Without such a status, the operation needs no API key.
+        unready: the name of the schema of a response with status 503 that is not an error; empty if the operation has
+            no such response.
+    """
     responses: dict[str, Any] = {"200": {"description": said, "content": json_of(schema)}}
     if unready:
         responses["503"] = {"description": "not ready, or an error", "content": _either(unready)}
@@ -204,7 +213,10 @@ def _parameters(limits: AskLimits) -> Mapping[str, Any]:
 def with_errors(
     paths: Mapping[str, Any], texts: Mapping[str, str], any_request: Sequence[str], problem: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Add the errors to the routes. `any_request` are the statuses that any request can get.
+    """Add the responses for errors to the operations of the routes, and return the routes.
+
+    `paths` are the routes from `inference_paths`. `texts` has a description for each status. `any_request` are the
+    statuses that any request can get, and `problem` is the content of a problem document.
 
     Routes of the protocol answer with status 400 where other routes answer with 422. The statuses of `any_request` may
     also have a problem document as body.

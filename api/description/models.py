@@ -39,7 +39,7 @@ MODEL_ID = path_parameter("id", "`default`, an id, or id@revision; slashes need 
 
 
 def request_body(limits: PipelineLimits) -> dict[str, Any]:
-    """Return the description of the request body."""
+    """Return the description of the body of `POST /models/{id}`, with these limits."""
     pair = {
         "type": "object",
         "required": ["question", "context"],

@@ -154,13 +154,18 @@ def _operation(
     headers: Sequence[dict[str, Any]] = (),
     body: Sequence[Field] | dict[str, Any] = (),
 ) -> dict[str, Any]:
-    """Return an operation.
+    """Return the description of an operation.
 
     Args:
-        ok: the description of the successful response, and the name of its schema.
-        problems: the statuses of errors; empty: the route needs no API key.
-        also: other successful statuses, each with its description and its schema.
-        body: the fields of the body, or its description.
+        summary: what the operation does.
+        ok: the description of the successful response, and the name of its schema; None if it has no body.
+        problems: the statuses of the errors of the operation. If it is empty, the operation needs no API key. The
+            statuses that any request can get are added.
+        status: the status of the successful response.
+        also: other successful statuses, each with its description and the name of its schema.
+        query: the parameters in the query string.
+        headers: the descriptions of the headers of the request.
+        body: the fields of the JSON body, or the description of the body; empty if the request has no body.
     """
     responses: dict[str, Any] = {}
     for found, (text, name) in {status: ok, **(also or {})}.items():
@@ -247,7 +252,11 @@ def describe(
     coverage: str = PARTIAL,
     upload_timeout_ms: int = Settings.upload_timeout_ms,
 ) -> dict[str, Any]:
-    """Return the whole OpenAPI description."""
+    """Return the whole OpenAPI description of the service.
+
+    `coverage` is the default of the field `coverage`. `upload_timeout_ms` is the default time limit of an upload. The
+    other arguments are the version of the service and the limits of requests.
+    """
     return {
         "openapi": "3.1.0",
         "info": {
@@ -272,7 +281,7 @@ def describe(
 
 
 def _questions(limits: AskLimits, coverage: str) -> dict[str, Any]:
-    """Return the paths for questions and searches."""
+    """Return the paths for questions and searches. `coverage` is the default of the field `coverage`."""
     ask = schemas.ask_fields(limits, coverage)
     search, posted = (schemas.search_fields(limits, name, coverage) for name in ("q", "query"))
     said = "the answers; answerable is false if the documents contain no answer"
@@ -310,7 +319,11 @@ def _questions(limits: AskLimits, coverage: str) -> dict[str, Any]:
 
 
 def _documents(limits: AskLimits, max_body_bytes: int, upload_timeout_ms: int) -> dict[str, Any]:
-    """Return the paths for the list of documents and for one document."""
+    """Return the paths for the list of documents, for one document, and for uploads.
+
+    `max_body_bytes` is the limit of the body that writes a document. `upload_timeout_ms` is the default time limit of
+    an upload.
+    """
     if_match = {
         "name": "If-Match",
         "in": "header",
@@ -530,7 +543,7 @@ def _batches() -> dict[str, Any]:
 
 
 def docs_page(description: dict[str, Any]) -> str:
-    """Return the description as one HTML page."""
+    """Return the OpenAPI description of the service as one HTML page."""
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
         "<title>qa-cluster REST API</title><link rel=stylesheet href=/page.css><main class=docs>",
@@ -581,7 +594,7 @@ def _limits(schema: dict[str, Any]) -> str:
 
 
 def _shown(default: Any) -> str:
-    """Return a default value as a request would write it."""
+    """Return a default value as a request would write it; an empty text if there is no default (None)."""
     if default is None:
         return ""
     return str(default).lower() if isinstance(default, bool) else str(default)

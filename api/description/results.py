@@ -150,7 +150,7 @@ _LEFT_OUT = {WriteResult: {"source_before"}}
 
 
 def object_of(properties: Schema, required: Sequence[str] | None = None) -> Schema:
-    """Return the schema of an object. By default, all properties are required."""
+    """Return the schema of an object. `required` are the names of the required properties; None: all of them."""
     return {"type": "object", "required": list(properties if required is None else required), "properties": properties}
 
 
@@ -166,12 +166,19 @@ def path_parameter(name: str, description: str = "", **rules: Any) -> Schema:
 
 
 def list_of(items: Schema, **more: Schema) -> Schema:
-    """Return the schema of a list that is sent as an object."""
+    """Return the schema of a list that is sent as an object, with the items in `data`.
+
+    `items` is the schema of an item, and `more` are the schemas of other properties of the object.
+    """
     return object_of({"object": {"const": "list"}, "data": {"type": "array", "items": items}, **more})
 
 
 def schema_of(kind: Any) -> Schema:
-    """Return the schema of the JSON form of a type."""
+    """Return the schema of the JSON form of a type.
+
+    `kind` is a simple type, a dataclass, a tuple of items of one type, or a union. Any other type has the schema of an
+    object with any properties.
+    """
     if kind in _SIMPLE:
         return dict(_SIMPLE[kind])
     if is_dataclass(kind):

@@ -1,6 +1,7 @@
 """The fields of requests: one table for their validation and for the OpenAPI description.
 
-A problem document reports all invalid fields, each by a pointer into the JSON body or by the name of the parameter.
+A problem document reports the first 50 invalid fields, each by a pointer into the JSON body or by the name of the
+parameter.
 """
 
 from __future__ import annotations
@@ -76,6 +77,10 @@ class Field:
 
     Attributes:
         kind: ``string``, ``integer``, ``number``, ``boolean`` or ``object``.
+        help: the description of the field.
+        default: the default that the description shows; None if it shows none.
+        choices: the allowed values; empty if all values are allowed.
+        repeated: whether the field may have several values: a list in a body, or a repeated parameter.
         minimum, maximum: the bounds of a number, or of the length of a string.
         pattern: the pattern of a string. Only the description shows it; the code that uses the value checks it.
         required_inside: the fields that an object must have. Only the description shows them, as for `pattern`.
@@ -296,7 +301,10 @@ def _timeout(limits: AskLimits) -> Field:
 
 
 def document_fields(max_bytes: int) -> tuple[Field, ...]:
-    """Return the fields of the body that writes a document."""
+    """Return the fields of the body that writes a document.
+
+    `max_bytes` is the limit of the whole body in bytes. It is also the limit of characters of the text.
+    """
     return (
         Field("text", "string", "text of the document", required=True, minimum=1, maximum=max_bytes),
         Field(
@@ -324,7 +332,10 @@ def metadata_parameters(limits: AskLimits) -> tuple[Field, ...]:
 
 
 def update_parameters(limits: AskLimits) -> tuple[Field, ...]:
-    """Return the query parameters for changing the metadata of many documents. A prefix or filter is required."""
+    """Return the query parameters for changing the metadata of many documents.
+
+    A prefix, a filter or `failed` is required; `update_all` checks this.
+    """
     return (
         Field("cursor", "string", "next_cursor of an incomplete update; default: the first document"),
         *CHOICE_PARAMETERS,
@@ -342,7 +353,11 @@ def write_parameters(limits: AskLimits) -> tuple[Field, ...]:
 
 
 def upload_parameters(limits: AskLimits, timeout_ms: int) -> tuple[Field, ...]:
-    """Return the query parameters of an upload."""
+    """Return the query parameters of an upload.
+
+    `timeout_ms` is the default time limit. A client may set the time limit up to this value or the limit for questions,
+    if the limit for questions is higher.
+    """
     return (
         _collection("of the documents"),
         Field(
@@ -378,7 +393,10 @@ def upload_parameters(limits: AskLimits, timeout_ms: int) -> tuple[Field, ...]:
 
 
 def removal_parameters(limits: AskLimits) -> tuple[Field, ...]:
-    """Return the query parameters for deleting many documents. A prefix or filter is required."""
+    """Return the query parameters for deleting many documents.
+
+    A prefix, a filter or `failed` is required; `remove_all` checks this.
+    """
     return (*CHOICE_PARAMETERS, _timeout(limits))
 
 
@@ -498,7 +516,10 @@ FEEDBACK_FIELDS = (
 
 
 def parse_query(query: bytes, fields: Sequence[Field]) -> dict[str, Any]:
-    """Return the values of a query string by field name. HttpProblem lists all parameters that are invalid."""
+    """Return the values of a query string by field name. HttpProblem lists the invalid parameters, at most 50.
+
+    The result has no values for missing parameters. A repeated field has a list of values.
+    """
     by_name = {field.name: field for field in fields}
     try:
         pairs = parse_qsl(
@@ -530,7 +551,10 @@ def parse_query(query: bytes, fields: Sequence[Field]) -> dict[str, Any]:
 
 
 def parse_body(body: bytes, fields: Sequence[Field]) -> dict[str, Any]:
-    """Return the values of a JSON object by field name. HttpProblem lists all fields that are invalid."""
+    """Return the values of a JSON object by field name. HttpProblem lists the invalid fields, at most 50.
+
+    The result has no values for missing fields. A repeated field has a list of values.
+    """
     document = load_json(body)
     if not isinstance(document, dict):
         raise HttpProblem(
@@ -550,7 +574,11 @@ def parse_body(body: bytes, fields: Sequence[Field]) -> dict[str, Any]:
 async def read_values(
     scope: Scope, receive: Receive, options: ServiceOptions, parameters: Sequence[Field], fields: Sequence[Field]
 ) -> dict[str, Any]:
-    """Return the values of a question or a search: the `parameters` of a GET, or the `fields` in the body of a POST."""
+    """Return the values of a question or a search by field name.
+
+    The values are the `parameters` of a GET or HEAD, or the `fields` in the body of a POST. Raise HttpProblem for any
+    other method, and for a POST with a query string.
+    """
     require_method(scope, *READ, "POST")
     if scope["method"] in READ:
         return parse_query(scope["query_string"], parameters)

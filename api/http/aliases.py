@@ -13,8 +13,12 @@ OVERHEAD_BYTES = 512
 
 
 class Alias(NamedTuple):
-    """The parsed form of a query string: the digest that names the cached answer, the JSON of the question, and the
-    options that are necessary to send the answer from the near cache.
+    """The parsed form of a query string, as far as it is necessary to send the answer from the near cache.
+
+    Attributes:
+        digest: names the cached answer.
+        head: the JSON fields of the question in the response.
+        coverage, collection: the options of the question.
     """
 
     digest: str
@@ -24,7 +28,9 @@ class Alias(NamedTuple):
 
 
 class Aliases:
-    """The most recently used aliases, limited in number and bytes.
+    """The aliases that were stored most recently, limited in number and bytes.
+
+    Above a limit, the alias that was stored first is removed. `bytes` is the approximate memory of all aliases.
 
     >>> aliases = Aliases()
     >>> aliases.put(b"question=Why%3F", Alias("9f..", b'"question":"Why?"', "partial", "default"))
@@ -46,7 +52,7 @@ class Aliases:
         return self._entries.get(query)
 
     def put(self, query: bytes, alias: Alias) -> None:
-        """Store the alias of a query string. Long query strings are not stored."""
+        """Store the alias of a query string. Query strings of more than `MAX_QUERY_BYTES` are not stored."""
         if len(query) > MAX_QUERY_BYTES:
             return
         if (known := self._entries.pop(query, None)) is not None:

@@ -34,7 +34,8 @@ from qa_cluster.errors import (
 
 CONTENT_TYPE = b"application/problem+json"
 TYPE_PREFIX = "urn:qa-cluster:problem:"
-# `Retry-After`, in seconds, of errors that an operator must correct first, such as a shard without a model.
+# `Retry-After`, in seconds, of errors with status 503 that name no pause. An operator must usually correct their cause
+# first, such as a shard without a model.
 LONG_PAUSE_SECONDS = 5.0
 # The length limit of `detail`, because error texts may contain values from requests.
 MAX_DETAIL_CHARS = 2000
@@ -122,7 +123,7 @@ class _RightsLog:
         self._logged: dict[str, float] = {}
 
     def log(self, cause: str, request_id: str) -> None:
-        """Log why a request failed."""
+        """Log why the request with the id `request_id` failed, unless the same cause was logged a short time ago."""
         now = monotonic()
         self._logged = {text: at for text, at in self._logged.items() if now - at < RIGHTS_LOG_SECONDS}
         if cause not in self._logged:
@@ -134,7 +135,11 @@ _complaints = _RightsLog()
 
 
 def problem(error: BaseException, *, request_id: str, instance: str) -> tuple[int, RawHeaders, bytes]:
-    """Return the status, headers and body of the response that reports `error`."""
+    """Return the status, headers and body of the response that reports `error`.
+
+    `instance` is the path of the request; empty if the path is not known. An unexpected error is logged under
+    `request_id`.
+    """
     headers: RawHeaders = []
     errors: list[Mapping[str, str]] = []
     detail = str(error)

@@ -41,14 +41,16 @@ def header(scope: Scope, name: bytes) -> bytes | None:
 
 
 def raw_path(scope: Scope) -> bytes:
-    """Return the path of the request, still percent-encoded."""
+    """Return the path of the request, still percent-encoded and without the query string."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     return raw.partition(b"?")[0]
 
 
 def decoded(raw: bytes, what: str, place: str = "") -> str:
-    """Decode a part of the path. Raise InvalidInput if the part is not percent-encoded UTF-8; `what` names it in the
-    error.
+    """Decode a part of the path. Raise InvalidInput if the part is not percent-encoded UTF-8.
+
+    `what` names the part in the text of the error. `place` is the name of the parameter that the problem document
+    reports as wrong; empty if the part is no parameter.
     """
     try:
         return unquote_to_bytes(raw).decode()
@@ -63,7 +65,7 @@ def require_method(scope: Scope, *methods: str) -> None:
 
 
 def method_not_allowed(scope: Scope, allowed: str) -> HttpProblem:
-    """Return the error for a request with a method other than `allowed`."""
+    """Return the error for a request with a method other than `allowed`, a text such as ``GET, HEAD``."""
     detail = f"{scope['path'][:200]} supports {allowed}, not {scope['method']}"
     return HttpProblem("method-not-allowed", detail, headers=[(b"allow", allowed.encode())])
 
@@ -101,7 +103,7 @@ def require_media_type(scope: Scope, *types: bytes, missing: bytes = b"") -> Non
     """Raise HttpProblem if the body has a media type other than `types`. ``application/..+json`` counts as JSON.
 
     Args:
-        missing: the media type of a request without a `Content-Type`.
+        missing: the media type that a request without `Content-Type` has. If it is empty, such a request is refused.
     """
     given = (header(scope, b"content-type") or missing).partition(b";")[0].strip().lower()
     is_json = given.startswith(b"application/") and given.endswith(b"+json")
@@ -112,8 +114,9 @@ def require_media_type(scope: Scope, *types: bytes, missing: bytes = b"") -> Non
 
 
 async def read_body(scope: Scope, receive: Receive, options: ServiceOptions) -> bytes:
-    """Return the whole body. Raise HttpProblem if the body exceeds the size limit or the time limit.
+    """Return the whole body. Raise HttpProblem if the body exceeds `body_max_bytes` or does not arrive in time.
 
+    The time limit is `body_timeout_ms`. Raises ClientGone if the client disconnects.
     The client cannot change the time limit, because endless bodies could otherwise block all other requests.
     """
     try:
@@ -136,13 +139,16 @@ async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
 
 
 def announced_bytes(scope: Scope) -> int | None:
-    """Return the size of the body that the client announces; None if it announces none."""
+    """Return the size of the body in bytes, as `Content-Length` announces it; None if the size is not announced."""
     announced = header(scope, b"content-length")
     return int(announced) if announced is not None and announced.isdigit() else None
 
 
 async def body_parts(receive: Receive, limit: int, too_large: HttpProblem) -> AsyncGenerator[bytes, None]:
-    """Yield the parts of a body as they arrive. Raise `too_large` for a body of more than `limit` bytes."""
+    """Yield the parts of a body as they arrive.
+
+    Raise `too_large` for a body of more than `limit` bytes, and ClientGone if the client disconnects.
+    """
     size = 0
     while True:
         message = await receive()
@@ -164,7 +170,7 @@ def _too_large(limit: int, what: str) -> HttpProblem:
 
 
 async def send_response(send: Send, status: int, headers: RawHeaders, body: bytes) -> None:
-    """Send a whole response."""
+    """Send a whole response. Adds `Content-Length` to `headers`, unless `status` allows no body (204 and 304)."""
     if status not in (204, 304):
         headers.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -179,7 +185,10 @@ async def send_json(send: Send, content: Any, status: int = 200, headers: RawHea
 
 
 def check_size(body: bytes, limit: int, what: str = "response", advice: str = "") -> None:
-    """Raise InputTooLong if the body of a response exceeds the setting `answer_max_bytes`."""
+    """Raise InputTooLong if the body of a response has more than `limit` bytes (the setting `answer_max_bytes`).
+
+    `what` names the body in the error, and `advice` is the end of the error.
+    """
     if len(body) > limit:
         raise InputTooLong(f"the {what} has {len(body)} bytes, the limit is {limit} (answer_max_bytes){advice}")
 
@@ -194,7 +203,11 @@ def has_version(scope: Scope, etag: str) -> bool:
 async def while_connected(
     receive: Receive, work: Coroutine[Any, Any, _Result], on_leave: Callable[[], None]
 ) -> _Result:
-    """Return the result of `work`. If the client disconnects, cancel `work` and raise ClientGone."""
+    """Return the result of `work`. If the client disconnects first, cancel `work` and raise ClientGone.
+
+    In this case, `on_leave` is called before the work is cancelled. Call this function only after the whole body was
+    read.
+    """
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_disconnected(receive))
     try:
@@ -217,7 +230,8 @@ def condition(scope: Scope) -> str | None:
     """Return the version that a write requires its document to have.
 
     This is the version in ``If-Match``. It is ``""`` for ``If-None-Match: *``, which requires that the document does
-    not exist. It is None if the request has neither header, so the write accepts any version.
+    not exist. It is None if the request has neither header, so the write accepts any version. Raise HttpProblem if a
+    header is malformed, or if the request has both headers.
     """
     wanted = header(scope, b"if-match")
     absent = header(scope, b"if-none-match")

@@ -24,7 +24,7 @@ from qa_cluster.documents.sentence_limit import most_sentences
 from .error_map import HttpProblem, RawHeaders
 from .messages import Scope
 
-# The sentences of texts with more characters are counted in a thread.
+# The sentences of a text with more characters than this are counted in a thread, so that the event loop is not blocked.
 _LOOP_CHARS = 100_000
 _UNITS = {CONCURRENT: ';qu="concurrent-requests"', SENTENCES: ';qu="sentences"'}
 _WORDS = {
@@ -35,7 +35,7 @@ _WORDS = {
 
 
 def rate_headers(counts: Iterable[LimitState]) -> RawHeaders:
-    """Return the header fields with the limits and the remaining amounts."""
+    """Return the header fields with the limits and the remaining amounts; no field if `counts` is empty."""
     policies, remaining = [], []
     for count in counts:
         window = f";w={count.window_seconds}" if count.window_seconds else ""
@@ -57,7 +57,10 @@ def _too_many(key: ApiKey, name: str, counts: Iterable[LimitState], seconds: int
 
 
 class Meter:
-    """Counts one request against the limits of its key. `headers` are the limit fields of its response."""
+    """Counts one request against the limits of its key.
+
+    `headers` are the header fields of the response that report the limits; they are empty until `begin` has returned.
+    """
 
     def __init__(self, key: ApiKey) -> None:
         self._key = key
@@ -66,7 +69,7 @@ class Meter:
         self.headers: RawHeaders = []
 
     async def begin(self, counting: KeyUse) -> None:
-        """Count the request, or raise HttpProblem (429)."""
+        """Count the request. If the key has reached a limit, raise HttpProblem (429) and do not count the request."""
         self._counting = counting
         use = await counting.begin(self._key)
         if use.refused:
@@ -84,10 +87,15 @@ class Meter:
 
 
 async def reserve_sentences(scope: Scope, counting: KeyUse, text: str) -> ReservedSentences | None:
-    """Count the sentences of a text before it is written. Raises HttpProblem (429) above the limit of the key.
+    """Count the sentences of a text before the text is written.
 
-    The count is an upper bound; `settle_sentences` corrects it. The result is None if the key has no limit of
+    The count is an upper bound; `settle_sentences` corrects it. The result is None if the key has no daily limit of
     sentences.
+
+    Raises:
+        HttpProblem: 429 if the key has already reached its daily limit. A text that only exceeds the rest of the limit
+            is counted.
+        ClusterError: the sentences cannot be counted.
     """
     key: ApiKey = scope["state"]["key"]
     if key.limits.sentences_per_day is None:
@@ -100,6 +108,9 @@ async def reserve_sentences(scope: Scope, counting: KeyUse, text: str) -> Reserv
 
 
 async def settle_sentences(scope: Scope, counting: KeyUse, reserved: ReservedSentences | None, written: int) -> None:
-    """Correct the count to the number of sentences that were written."""
+    """Correct the count of `reserve_sentences` to the number of sentences that were written.
+
+    Do nothing if `reserved` is None, because the key then has no daily limit.
+    """
     if reserved is not None:
         await counting.settle(scope["state"]["key"], reserved, written)

@@ -22,7 +22,7 @@ PIECE_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class UploadLimits:
-    """The limits of one upload."""
+    """The limits of one upload: the size of the whole body, the number of files, and the time until all has arrived."""
 
     body_bytes: int
     files: int
@@ -32,7 +32,7 @@ class UploadLimits:
 class _Parser(MultiPartParser):
     """Starlette's parser, but with the files in memory, because the service may have no disk to write to."""
 
-    spool_max_size = 0  # never written to a disk
+    spool_max_size = 0  # 0 means that a file of any size stays in memory
 
 
 def require_multipart(scope: Scope) -> None:

@@ -17,7 +17,8 @@ from .metering import Meter
 
 # The fields of the bodies of PUT and PATCH, which write documents.
 _DOCUMENT_FIELDS = frozenset({"text", "title", "metadata", "remove"})
-# Fields whose name in the route differs from the name in the code that checks them.
+# Fields whose name in the route differs from the name in the code that checks them. The keys are the first part of the
+# path, the method and the name in the code; the values are the names in the route.
 _OTHER_NAMES = {
     ("search", "GET", "query"): "q",
     ("search", "HEAD", "query"): "q",
@@ -26,7 +27,14 @@ _OTHER_NAMES = {
 
 
 class Responder:
-    """Sends messages, records the status, and adds the request id, the CORS headers and the limits of the key."""
+    """Sends messages, records the status, and adds the request id, the CORS headers and the limits of the key.
+
+    Attributes:
+        status: the status of the response; 0 until the response starts.
+        key_id: the id of the API key; None until the service has admitted the request.
+        meter: counts the request; None if the key has no limits that count requests.
+        cors: the CORS headers of the response.
+    """
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
@@ -37,7 +45,7 @@ class Responder:
         self.cors: RawHeaders = []
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
-        """Send a message."""
+        """Send a message. At the first message of a response, end the count of `meter` and add the headers."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             limits = []
@@ -59,7 +67,7 @@ def as_problem(error: Exception, scope: Scope) -> Exception:
         return HttpProblem("route-not-found", f"no such route: {scope['path'][:200]}")
     if isinstance(error, TimeoutError):
         return DeadlineExceeded("the request was not answered in time (request_timeout_ms)")
-    if isinstance(error, InvalidInput):  # found after the single fields were checked
+    if isinstance(error, InvalidInput):  # the check of the single fields did not find this error
         return HttpProblem("validation", str(error), errors=_faults(error, scope))
     return error
 

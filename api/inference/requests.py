@@ -47,7 +47,7 @@ class InferenceRequest:
         shape: the shape of the tensor `question`. The outputs have the same shape.
         pairs: the questions with their contexts.
         outputs: the wanted outputs, each with a flag that says whether it is sent in the binary form.
-        timeout_seconds: the time limit; None: the default.
+        timeout_seconds: the time limit; None means the default of the service.
     """
 
     id: str | None
@@ -108,7 +108,14 @@ def _header_size(header_length: bytes, most: int) -> int:
 def _tensors(
     inputs: object, binary: bytes, *, is_binary: bool, most: int
 ) -> dict[str, tuple[tuple[int, ...], list[str]]]:
-    """Return the shape and the elements of each input, by its name."""
+    """Return the shape and the elements of each input, by its name.
+
+    Args:
+        inputs: the field `inputs` of the request.
+        binary: the part of the body after the JSON, which has the tensors in the binary form.
+        is_binary: whether the request has the header of the binary form.
+        most: the limit of elements in a tensor.
+    """
     if not isinstance(inputs, list) or not inputs:
         raise _invalid("inputs must be a list with the tensors 'question' and 'context'")
     found: dict[str, tuple[tuple[int, ...], list[str]]] = {}
@@ -217,7 +224,11 @@ def _named(fault: str) -> str:
 
 
 def _outputs(outputs: object, binary: bool) -> tuple[tuple[str, bool], ...]:
-    """Return the wanted outputs. `binary` is the form of outputs that do not name a form."""
+    """Return the name of each wanted output, and whether it is sent in the binary form.
+
+    If `outputs`, the field of the request, is missing or empty, all outputs are wanted. `binary` says whether outputs
+    that do not name a form are sent in the binary form.
+    """
     if outputs is None or outputs == []:
         return tuple((name, binary) for name in OUTPUTS)
     if not isinstance(outputs, list):

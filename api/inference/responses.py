@@ -23,7 +23,7 @@ _NUMBERS = {"FP32": "<f4", "INT64": "<i8"}
 
 
 def server_metadata(version: str) -> dict[str, Any]:
-    """Return the metadata of the service."""
+    """Return the metadata of the service. `version` is the version of qa-cluster."""
     return {"name": "qa-cluster", "version": version, "extensions": ["binary_tensor_data"]}
 
 

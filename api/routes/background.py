@@ -62,7 +62,7 @@ class BackgroundAnswers:
         )
 
     async def submit(self, key: ApiKey, request_id: str, question: bytes) -> tuple[str, float]:
-        """Store a question and start to answer it.
+        """Store a question and start to answer it. `question` is the JSON of the question and its options.
 
         Returns:
             the id of the submission, and the time when it expires, in seconds since 1970.
@@ -162,7 +162,11 @@ class BackgroundAnswers:
             renewing.cancel()
 
     async def _response(self, key: ApiKey, question: bytes, request_id: str) -> tuple[int, bytes, bytes] | QAError:
-        """Return the response to a question, or the error if a later retry may resolve it."""
+        """Return the response to a question, or the error if a later retry may resolve it.
+
+        After an error with status 503, retry the question for `RETRY_SECONDS` before the error is returned. A response
+        is its status, the JSON of its headers, and its body.
+        """
         until, pause = monotonic() + RETRY_SECONDS, FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -174,7 +178,7 @@ class BackgroundAnswers:
                     return _failure(error, request_id)
                 if monotonic() + pause > until:
                     return error
-            except Exception as error:  # every error is a result
+            except Exception as error:  # any other error is the result of the question
                 return _failure(error, request_id)
             else:
                 metrics = self._state.metrics
@@ -220,8 +224,9 @@ class BackgroundAnswers:
 
 
 def _failure(error: BaseException, request_id: str) -> tuple[int, bytes, bytes]:
-    """Return the response that reports an error. A 503 becomes a 500, because a 503 would ask the client to poll
-    again.
+    """Return the response that reports an error: its status, the JSON of its headers, and its body.
+
+    A 503 becomes a 500, because a 503 would ask the client to poll again.
     """
     status, headers, body = problem(error, request_id=request_id, instance=_INSTANCE)
     if status == 503:

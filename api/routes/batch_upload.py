@@ -28,7 +28,12 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class _Part:
-    """The file of the form, which is stored in parts of `PART_BYTES` bytes while it arrives."""
+    """The part of the form that has the file. The file is stored in parts of `PART_BYTES` bytes while it arrives.
+
+    Attributes:
+        file: the record of the file; None before its first bytes have arrived.
+        announced: the largest possible size of the file in bytes. The space for it is reserved at the first bytes.
+    """
 
     def __init__(self, store: BatchStore, owner: str, filename: str, seconds: float) -> None:
         self._store = store
@@ -40,7 +45,10 @@ class _Part:
         self.announced = store.limits.file_bytes
 
     async def write(self, data: bytes) -> None:
-        """Process the next bytes of the file."""
+        """Store the next bytes of the file. Bytes that do not fill a part stay in memory until more bytes arrive.
+
+        Raise HttpProblem if the file is too large.
+        """
         limit = self._store.limits.file_bytes
         if self.file is None:
             self.file = await self._store.begin_file(self._owner, self._filename, self.announced, self._seconds)
@@ -71,7 +79,13 @@ class _Part:
 
 
 class _Parser(MultiPartParser):
-    """Starlette's form parser, which writes its only file to a `_Part`."""
+    """Starlette's form parser, which writes the only file of a form to a `_Part`.
+
+    Attributes:
+        part: stores the file; unset until the file's headers have arrived.
+        name: the name of the form field with the file; empty until then.
+        ended: whether the parser has read the last boundary.
+    """
 
     part: _Part
     name = ""
@@ -90,14 +104,14 @@ class _Parser(MultiPartParser):
             self._current_part.file = self.part  # type: ignore[assignment]
 
     def begin(self, filename: str) -> _Part:
-        """Return the part for the file. The caller replaces this method before parsing."""
+        """Return the object that stores the file with this name. `receive_file` replaces this method before parsing."""
         raise NotImplementedError
 
 
 async def receive_file(scope: Scope, receive: Receive, store: BatchStore, owner: str, timeout_ms: int) -> BatchFile:
-    """Store the file of a form, and return it. Raise HttpProblem if the form is wrong or too large.
+    """Store the file of a form, and return the record of the file. Raise HttpProblem if the form is wrong or too large.
 
-    If an upload fails, its stored parts are deleted.
+    The form must arrive within `timeout_ms`. If an upload fails, its stored parts are deleted.
     """
     limit = store.limits.file_bytes
     size = announced_bytes(scope)

@@ -91,7 +91,10 @@ class BatchFilesRoute(_Route):
 
     @staticmethod
     async def _content(send: Send, store: BatchStore, owner: str, file: BatchFile) -> None:
-        """Send the contents part by part. After the head was sent, an error can only close the connection."""
+        """Send the contents of a file part by part.
+
+        After the head of the response was sent, an error can only close the connection.
+        """
         parts = store.read_parts(owner, file)
         first = await anext(parts, b"")
         headers = [

@@ -75,8 +75,9 @@ class CollectionRoute:
         return 201 if created else 200, {"name": name, "created": created}
 
     async def _fields(self, scope: Scope, send: Send) -> None:
-        """Send the fields of a collection, or the values of one field. The rest of the path is the name of the
-        field.
+        """Send the fields of a collection, or the values of one field.
+
+        The text after `/fields/` in the path is the name of the field. If there is no such text, all fields are sent.
         """
         name, _, rest = _rest(scope).partition(b"/")
         collection, field = decoded(name, "name", "name"), rest.removeprefix(_FIELDS).removeprefix(b"/")
@@ -113,8 +114,10 @@ class CollectionRoute:
 
 
 def names_fields(scope: Scope) -> bool:
-    """Return whether a request is about the fields of a collection. The check uses the raw path. In this path, the name
-    ends at the first slash, because collection names contain no slash.
+    """Return whether a request is about the fields of a collection.
+
+    The check uses the raw path. In the raw path, the name of the collection ends at the first slash after `PREFIX`,
+    because the names of collections contain no slash.
     """
     _, slash, rest = _rest(scope).partition(b"/")
     return bool(slash) and (rest == _FIELDS or rest.startswith(_FIELDS + b"/"))

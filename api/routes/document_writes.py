@@ -22,7 +22,11 @@ async def write_document(
     timeout: float,
     vectors: PreparedVectors | None = None,
 ) -> WriteResult:
-    """Store a document. Raises HttpProblem (429) above the daily limit of the API key. `timeout` is in seconds."""
+    """Store a document. Raises HttpProblem (429) if the API key has already reached its daily limit of sentences.
+
+    `if_version` is the version that the document must have now. If it is empty, the document must not exist; None
+    accepts any version. With `wait`, return when the document is indexed. `timeout` is in seconds.
+    """
     engine = state.engine
     reserved = await reserve_sentences(scope, engine.key_use, document.text)
     try:
@@ -37,7 +41,9 @@ async def write_document(
             timeout=timeout,
             vectors=vectors,
         )
-    except RequestError:  # the document was not stored or is not indexable; after other errors, it may be stored
+    except RequestError:
+        # The document was not stored or is not indexable, so its sentences do not count. After other errors, the
+        # document may be stored, so the reserved sentences stay counted.
         await settle_sentences(scope, engine.key_use, reserved, 0)
         raise
     if reserved is not None:

@@ -58,14 +58,23 @@ _VERSIONS = "/versions/"
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The model in a path below `MODELS_PREFIX`. `action` is ready, infer, or empty for the metadata."""
+    """The model in a path below `MODELS_PREFIX`, and what the request asks of it.
+
+    Attributes:
+        model: the id or the name of a reader, or `DEFAULT`.
+        version: the revision of the reader; empty if the path names no version.
+        action: ``ready``, ``infer``, or empty for the metadata.
+    """
 
     model: str
     version: str
     action: str
 
     def matches(self, loaded: LoadedModel) -> bool:
-        """Return whether the path names this loaded reader."""
+        """Return whether the path names this loaded model. A path without a version matches all revisions.
+
+        An encoder never matches.
+        """
         if loaded.kind == ENCODER_KIND or self.version not in ("", loaded.revision):
             return False
         return loaded.default if self.model == DEFAULT else self.model in (loaded.id, loaded.name)
@@ -147,7 +156,10 @@ class InferenceRoute:
         await send_response(send, 200, headers, content)
 
     async def _reader(self, target: _Target) -> str:
-        """Return the shards' name of the reader: empty for the default reader, if the path has no version."""
+        """Return the name with which the shards find the reader.
+
+        The name is empty for the default reader if the path has no version.
+        """
         if not target.version:
             return "" if target.model == DEFAULT else target.model
         model = target.model
@@ -157,8 +169,9 @@ class InferenceRoute:
 
 
 def _target_of(scope: Scope) -> _Target:
-    """Return the model in the path. Slashes in its id may be plain or encoded; the other parts of the path must be
-    plain.
+    """Return the model in the path. Raise HttpProblem if the path has none, or InputTooLong if its name is too long.
+
+    Slashes in the id of the model may be plain or percent-encoded. The other parts of the path must be plain.
     """
     text = raw_path(scope).decode("latin-1")
     if not text.startswith(MODELS_PREFIX):
@@ -196,7 +209,7 @@ def _check_media_type(scope: Scope) -> None:
 
 
 async def _send_ready(send: Send, content: dict[str, Any]) -> None:
-    """Send the state of the service or of a model; status 503 if it is not ready."""
+    """Send the state of the service or of a model. The status is 503 if ``ready`` in `content` is false."""
     if content["ready"]:
         await send_json(send, content)
     else:

@@ -113,8 +113,10 @@ def _serve(file: StaticFile) -> Callable[[Request], Awaitable[Response]]:
 
 
 def _serve_widget(widget: StaticFile) -> Callable[[Request], Awaitable[Response]]:
-    """Return the handler of the widget. If the address has the version of the script, browsers cache the script for a
-    year, else for an hour.
+    """Return the handler of the widget.
+
+    If the parameter `v` of the address is the version of the script, browsers cache the script for a year. Otherwise,
+    browsers cache it for an hour.
 
     Pages of all origins may load the script. `Vary` separates cached copies with and without CORS headers.
     """

@@ -68,7 +68,7 @@ class QuestionRoute:
         return 200
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request for which `near` returned None."""
+        """Answer a request that the near cache did not answer: `near` returned None, or `near` was not called."""
         method = scope["method"]
         values = await read_values(scope, receive, self._state.options, self._fields, self._fields)
         options = ask_options(values, self._state.options.coverage)
@@ -97,7 +97,7 @@ class QuestionRoute:
         await send_response(send, 200, headers, outcome.encode(scope["state"]["request_id"]))
 
     def _remember(self, query: bytes, outcome: Outcome) -> None:
-        """Make `near` recognise this query string, if its answer may come from the near cache."""
+        """Make `near` recognise this query string, if the options of the question allow an answer from the cache."""
         options = outcome.question.options
         if options.cache in ("use", "only"):
             self._aliases.put(query, Alias(outcome.digest, outcome.head, options.coverage, options.collection))

@@ -38,7 +38,10 @@ class SearchRoute:
         await send_json(send, body, headers=[(b"server-timing", timing.encode())])
 
     async def _search(self, scope: Scope, query: str, options: SearchOptions) -> SearchOutcome:
-        """Search the collections that the key allows."""
+        """Search the collections in the options. Raise HttpProblem if the key does not allow one of them.
+
+        If the options name all collections, search only the collections that the key allows.
+        """
         engine = self._state.engine
         if options.collections == (ALL_COLLECTIONS,):
             names = await engine.searcher.collections_of(options, admits=scope["state"]["key"].allows)

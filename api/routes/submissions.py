@@ -45,7 +45,11 @@ class SubmissionRoute:
         self._background = BackgroundAnswers(state)
 
     async def submit(self, scope: Scope, send: Send, values: dict[str, Any]) -> None:
-        """Store a question and respond with 202. The caller has checked that the key allows the collection."""
+        """Store a question, start to answer it, and respond with 202.
+
+        `values` are the checked fields of the request: the question and its options. The caller has checked that the
+        key allows the collection.
+        """
         options = self._state.options
         check_question(values["question"], ask_options(values, options.coverage), options.limits)
         request_id = scope["state"]["request_id"]
@@ -74,7 +78,11 @@ class SubmissionRoute:
 
 
 async def _pending(send: Send, name: str, expires: float, detail: str, headers: RawHeaders) -> None:
-    """Send 202 for a question that has no result yet. `detail` is its last error."""
+    """Send 202 for a question that has no result yet.
+
+    `expires` is the time when the question expires, in seconds since 1970. `detail` is the last error of the question;
+    it is empty if there was no error.
+    """
     pending = {"object": SUBMISSION, "id": name, "state": "pending", "expires": int(expires), "detail": detail}
     await send_json(send, pending, 202, [*headers, (b"retry-after", b"%d" % POLL_SECONDS)])
 

@@ -39,7 +39,14 @@ def uploads(scope: Scope) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The collection, the id prefix and the reading options for the documents of a request."""
+    """Where and how the documents of a request are stored.
+
+    Attributes:
+        collection: the collection of the documents.
+        prefix: precedes the name of each file in the id of its document.
+        reading: the options for extracting text from the files.
+        wait: whether to wait until each document is indexed.
+    """
 
     collection: str
     prefix: str
@@ -90,7 +97,7 @@ class UploadRoute:
                 try:
                     found = await while_connected(receive, upload.store(files, seconds), extractor.kill)
                 finally:
-                    extractor.kill()  # ends the thread, even if the request failed
+                    extractor.kill()  # so that the thread of `pool` ends, even if the request failed
         finally:
             self._active -= 1
         stored = [file.id for file in found if not file.error]
@@ -114,7 +121,10 @@ class _Upload:
         self._first: Exception | None = None
 
     async def store(self, files: list[tuple[str, bytes]], seconds: float) -> list[UploadedFile]:
-        """Store the files, and return the result of each. The list `files` is emptied to free its memory.
+        """Store the files, and return the result of each file, in the order of `files`.
+
+        `files` are the names and contents of the files. The list is emptied to free its memory. `seconds` is the time
+        limit for all files together. An error of one file is the result of this file.
 
         Raises:
             NotFound: the collection does not exist.
@@ -199,7 +209,11 @@ class _Upload:
         return document
 
     def failure(self, found: list[UploadedFile]) -> Exception:
-        """Return the error for a request if no file was stored."""
+        """Return the error for a request of which no file was stored. `found` are the results of its files.
+
+        It is the first error of a file if there is only one file, or if this error is no RequestError. Otherwise, it is
+        a problem that lists the errors of all files.
+        """
         if self._first is not None and (len(found) == 1 or not isinstance(self._first, RequestError)):
             return self._first
         errors = [{"parameter": file.name, "detail": file.error} for file in found]

@@ -32,9 +32,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """The options of the service.
+    """The options of the service. The attributes that are not in the list below are settings (`qa_cluster.config`).
+
+    These attributes have the names of their settings, except `max_requests` (`http_max_requests`) and
+    `async_result_ttl_seconds` (`async_result_ttl_s`). `pipeline` and `batches` contain several settings each.
 
     Attributes:
+        target: the cluster, and the options with which the engine opens it.
+        hosts: the names that `Host` headers may have, in addition to IP addresses and ``localhost``.
         page_questions: example questions of the page.
         page_title: the name on the page.
         page_logo: the path of an image file for the page; empty: no image.
@@ -106,7 +111,7 @@ class ServiceState:
             raise error
 
     async def stop(self) -> None:
-        """Close the engine and the audit log."""
+        """Call the functions in `on_stop`, then close the engine and the audit log."""
         self._loop_lag.stop()
         for stop in self.on_stop:
             await stop()

@@ -29,8 +29,13 @@ CHECK_TIMEOUT_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class ShardReadiness:
-    """The readiness of one shard. `missing` names what the shard lacks, such as a model or a ready worker. If `missing`
-    is empty, the shard is ready.
+    """The readiness of one shard.
+
+    Attributes:
+        shard: the name of the shard.
+        model: the revision of the default reader; empty if it is not known.
+        missing: what the shard lacks, such as a model or a ready worker, as texts for people. If it is empty, the shard
+            is ready.
     """
 
     shard: str

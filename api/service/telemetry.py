@@ -70,7 +70,7 @@ class Telemetry:
         self.registry.gauge("qa_http_requests_active", "Requests in progress", lambda: self.active)
 
     def question(self, use: CacheUse, timings: Timings, answerable: bool) -> None:
-        """Count one answered question."""
+        """Count one answered question. Without a cache hit, also record the durations of its ranking and its waves."""
         self.questions.inc(use.tier, "answer" if answerable else "no_answer")
         if use.status != "hit":
             self.stages.observe(timings.rank / 1000, "rank")
@@ -102,7 +102,10 @@ class Telemetry:
 
 
 def batch_samples(counts: BatchCounts, now: float) -> list[str]:
-    """Return the numbers of the stored batches as samples. Each process reports the batches of the whole cluster."""
+    """Return the numbers of the stored batches as samples. Each process reports the batches of the whole cluster.
+
+    `now` is the current time in seconds since 1970.
+    """
     age = 0.0 if counts.oldest_open is None else max(0.0, now - counts.oldest_open)
     requests = {"pending": counts.pending, "completed": counts.completed, "failed": counts.failed}
     return [
@@ -134,14 +137,16 @@ def shard_samples(shard: str, info: Mapping[str, str]) -> list[str]:
 
 
 def _pairs(text: str) -> dict[str, float]:
-    """Return the numbers of a text ``name=value,name=value`` by name."""
+    """Return the numbers of a text ``name=value,name=value`` by name. Values that are not numbers are left out."""
     pairs = (item.partition("=") for item in text.split(","))
     return {name: float(value) for name, _, value in pairs if _NUMBER.match(value)}
 
 
 def _histogram(labels: Mapping[str, str], buckets: Mapping[str, float]) -> list[str]:
-    """Return the samples of a histogram with cumulative buckets in seconds, from counts per upper bound in
-    microseconds.
+    """Return the samples of a histogram with cumulative buckets in seconds.
+
+    `buckets` has the counts of a shard. The name of a count is ``le_`` and the upper bound of its bucket in
+    microseconds. These counts are not cumulative. Other names are ignored.
 
     A shard reports only nonempty buckets. To sum and compare shards, Prometheus needs the same buckets from all shards
     at all times, so this function adds the empty buckets.

@@ -1,4 +1,5 @@
-/* Commands that write documents and cached answers with the rights of the module.
+/* Commands that write documents and cached answers with the rights of the module. docs/design/writing-documents.md
+ * describes their arguments and replies.
  *
  * Some keys that a command writes are internal: the index of the document, the pending documents of its partition, and
  * the lists of cached answers. Users need no rights to write these keys. A command names only the key of the document's
@@ -47,7 +48,8 @@ static RedisModuleString *document_key(const char *kind, const TextKey *text) {
     return text_key_joined(kind, text->name, text->name_length, text->tag - 1, text->tag_length + 1);
 }
 
-/* Makes the keys in the order of `document_keys` in qa_cluster/documents/stored.py. */
+/* Fills `keys` with the DOCUMENT_KEYS keys of the document, in the order of `document_keys` in
+ * qa_cluster/documents/stored.py. The first key is `text`, the argument of the command. */
 static void make_keys(RedisModuleString *text, const TextKey *parsed, RedisModuleString **keys) {
     static const char *const OF_DOCUMENT[] = {"document:", "places:", "tokens:", "sentence:", "answers:"};
     size_t n = 0;
@@ -260,8 +262,8 @@ static int QA_SETMETADATA_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
 
 /* ---- QA.EMBEDDOCUMENT ---- */
 
-/* QA.EMBEDDOCUMENT key version splitter digest dims done total passages: QA.INDEX.EMBED checks the last five arguments.
- */
+/* QA.EMBEDDOCUMENT key version splitter digest dims done total passages. The script calls QA.INDEX.EMBED, which checks
+ * the last five arguments. */
 static int QA_EMBEDDOCUMENT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 9) return RedisModule_WrongArity(ctx);
     return run_for_document(ctx, SCRIPT_EMBED_DOCUMENT, NULL, argv, argc, NULL);

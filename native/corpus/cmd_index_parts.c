@@ -84,7 +84,7 @@ static const char *find_open(RedisModuleCtx *ctx, RedisModuleString **argv, Open
 }
 
 /* Like find_open. Also returns an error if the document is not open at the place, or if the caller's number of
- * sentences is not the current number. */
+ * sentences (argv[4]) is not the current number. `line` is the buffer for this error line. */
 static const char *find_ready(RedisModuleCtx *ctx, RedisModuleString **argv, Opened *opened, char *line) {
     long long sentences;
     const char *error = find_open(ctx, argv, opened);

@@ -1,6 +1,6 @@
 /* QA.INDEX.RANK, QA.INDEX.STATS, QA.INDEX.COMPLETE, QA.INDEX.LIST, QA.INDEX.GET, QA.INDEX.FIELDS, QA.INDEX.VALUES and
  * QA.INDEX.INFO: the commands that read an index. If the key is missing, QA.INDEX.INFO replies with null, and the other
- * commands read an empty index. */
+ * commands read an empty index. docs/inverted-index.md describes the arguments and replies. */
 #include "corpus/cmd_index_read.h"
 
 #include <math.h>
@@ -15,12 +15,15 @@
 
 #define MAX_SENTENCES ((1LL << 48) - 1) /* ids have 48 bits */
 
-/* Reading 250,000 terms takes 1 to 2 ms. Frequent terms are usually among the first terms of an index. */
+/* QA.INDEX.COMPLETE reads only the first COMPLETE_STEPS terms, which takes 1 to 2 ms. Frequent terms are usually among
+ * the first terms of an index. */
 enum { MAX_COMPLETIONS = 100, COMPLETE_STEPS = 250000 };
-/* A step of a listing reads at most one document, which costs up to about 200 ns. */
+/* LIST_STEPS and VALUE_STEPS are the maximum numbers of steps of one call. A step of a listing reads at most one
+ * document, which costs up to about 200 ns. */
 enum { MAX_LISTED = 1000, LIST_STEPS = 10000, VALUE_STEPS = 5000, FIELD_WORDS = 6, MAX_ERROR = 200 };
 
-/* Returns NULL or an error line. If the key is missing, sets *index to the shared empty index. */
+/* Sets *index to the index of the key, and *identity to its identity (StoredIndex). If the key is missing, sets *index
+ * to the shared empty index, and *identity to 0. Returns NULL or an error line. */
 static const char *open_stored(RedisModuleCtx *ctx, RedisModuleString *key, Index **index, uint64_t *identity) {
     StoredIndex *stored;
     const char *error = index_key_read(ctx, key, &stored);
@@ -37,7 +40,8 @@ static const char *open_index(RedisModuleCtx *ctx, RedisModuleString *key, Index
 
 /* ---- Arguments ---- */
 
-/* Reads [FILTER bytes] and compiles the filter. The caller must free *filter, even after an error. */
+/* Reads [FILTER bytes] and compiles the filter. Without FILTER, sets *filter to NULL. Returns NULL or an error line.
+ * The caller must free *filter, even after an error. */
 static const char *parse_filter(Cursor *cursor, IndexFilter **filter) {
     const void *bytes;
     size_t length;
@@ -51,7 +55,7 @@ typedef struct Terms {
     long long count;
 } Terms;
 
-/* Reads TERMS n (term [frequency]){n}. No other argument may follow. */
+/* Reads TERMS n (term [frequency]){n}. No other argument may follow. Returns NULL or an error line. */
 static const char *parse_terms(Cursor *cursor, bool with_frequencies, Terms *terms) {
     int words = with_frequencies ? 2 : 1;
     if (!cursor_accept(cursor, "TERMS")) return "ERR syntax error: TERMS is missing, or in the wrong place";
@@ -289,7 +293,7 @@ static int QA_INDEX_GET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
 
 /* ---- QA.INDEX.INFO ---- */
 
-/* Replies with the encoders of the documents' vectors. */
+/* Replies with an array that has one element for each encoder whose vectors are in the index. */
 static void reply_encoders(RedisModuleCtx *ctx, const Index *index) {
     IndexEncoder encoders[INDEX_MAX_ENCODERS];
     size_t count = index_encoders(index, encoders);

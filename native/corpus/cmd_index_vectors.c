@@ -12,7 +12,8 @@
 #include "server/commands.h"
 #include "server/keyspace.h"
 
-/* A step of a listing reads at most one document, which costs up to about 200 ns. */
+/* LIST_STEPS is the maximum number of steps of one call. A step of a listing reads at most one document, which costs up
+ * to about 200 ns. */
 enum { MAX_LISTED = 1000, LIST_STEPS = 10000, MAX_ERROR = INDEX_PROBLEM + 8 };
 
 /* ---- QA.INDEX.EMBED ---- */

@@ -38,12 +38,13 @@ static bool get_number(Cursor *cursor, uint64_t *number) {
     return true;
 }
 
-/* Reads the lower and the upper bound of a range. */
+/* Reads the lower and the upper bound of a range. Both bounds are in the range. False: a bound is not a number, or the
+ * lower bound is above the upper bound. */
 static bool get_range(Cursor *cursor, uint64_t *fewest, uint64_t *most) {
     return get_number(cursor, fewest) && get_number(cursor, most) && *fewest <= *most;
 }
 
-/* Reads [FILTER bytes] and checks that the filter is valid. */
+/* Reads [FILTER bytes] and checks that the filter is valid. Returns NULL or an error line. */
 static const char *parse_filter(Cursor *cursor, IndexWatched *question) {
     const char *error = filter_argument(cursor, &question->filter, &question->filter_length);
     if (error || !question->filter) return error;
@@ -54,7 +55,7 @@ static const char *parse_filter(Cursor *cursor, IndexWatched *question) {
     return error;
 }
 
-/* Reads TERMS n (term frequency min-frequency max-frequency){n}. */
+/* Reads TERMS n (term frequency min-frequency max-frequency){n}. Returns NULL or an error line. */
 static const char *parse_terms(Cursor *cursor, Arguments *arguments) {
     long long count;
     if (!cursor_accept(cursor, "TERMS")) return "ERR syntax error: TERMS is missing, or in the wrong place";
@@ -75,8 +76,8 @@ static const char *parse_terms(Cursor *cursor, Arguments *arguments) {
     return NULL;
 }
 
-/* Reads DOCUMENTS m (document place){m}. No other argument may follow. The caller must free the documents, even after
- * an error. */
+/* Reads DOCUMENTS m (document place){m}. No other argument may follow. Returns NULL or an error line. The caller must
+ * free the documents, even after an error. */
 static const char *parse_documents(Cursor *cursor, Arguments *arguments) {
     long long count;
     if (!cursor_accept(cursor, "DOCUMENTS")) return "ERR syntax error: DOCUMENTS is missing, or in the wrong place";

@@ -96,7 +96,7 @@ static bool take_number(Scan *scan) {
     return !errno && (!negative || value <= (unsigned long long)INT64_MAX + 1);
 }
 
-/* Reads the four hexadecimal digits after `\u`. Returns -1 if there are fewer than four. */
+/* Reads the four hexadecimal digits after `\u`, and returns their value. -1: there are fewer than four digits. */
 static int take_code_unit(Scan *scan) {
     int value = 0;
     for (int i = 0; i < 4; i++, scan->at++) {
@@ -134,7 +134,8 @@ static bool take_string(Scan *scan) {
 
 static bool take_value(Scan *scan, int depth);
 
-/* Reads the items of an array or object, up to its closing bracket. */
+/* Reads the items of an array or object, up to its closing bracket. `depth` is the number of containers around the
+ * items, with this array or object. False: the JSON is invalid. */
 static bool take_items(Scan *scan, char closing, int depth) {
     if (depth > METADATA_MAX_DEPTH) return false;
     skip_blanks(scan);
@@ -151,7 +152,8 @@ static bool take_items(Scan *scan, char closing, int depth) {
     return take(scan, closing);
 }
 
-/* Reads a value and the blanks around it, in a container of this depth. */
+/* Reads a value and the blanks around it. `depth` is the number of containers around the value. False: the JSON is
+ * invalid. */
 static bool take_value(Scan *scan, int depth) {
     skip_blanks(scan);
     bool taken = false;

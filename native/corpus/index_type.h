@@ -12,7 +12,7 @@
 const char *index_key_read(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex **stored);
 const char *index_key_peek(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex **stored);
 const char *index_key_peek_parts(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex **stored);
-/* Sets the key to the value and signals `event`. */
+/* Sets the key to the value, which the key then owns, and signals `event`. */
 void index_key_store(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex *stored, const char *event);
 
 int index_type_create(RedisModuleCtx *ctx);

@@ -18,7 +18,7 @@
 
 NoteStats note_stats;
 
-static RedisModuleString *sum_field; /* the empty name */
+static RedisModuleString *sum_field; /* the name of the field with the sum of all notes: empty (notes.h) */
 
 /* A changed text, and its note before the change. */
 typedef struct Change {
@@ -90,9 +90,10 @@ static int read_note(RedisModuleCtx *ctx, const Change *change, long long *seen,
     return found;
 }
 
-/* Writes the note without a command, in half the time of a command. If the hash exists, this is allowed in any state of
- * the hash's slot. If the hash is missing, this function creates the hash. A caller must then try write_new first, and
- * call this function only if write_new returns 0. */
+/* Writes the note without a command, in half the time of a command. `count` is the new note, and `sum` is the new sum
+ * of all notes in the hash. If the hash exists, this is allowed in any state of the hash's slot. If the hash is
+ * missing, this function creates the hash. A caller must then try write_new first, and call this function only if
+ * write_new returns 0. */
 static void write_here(RedisModuleCtx *ctx, const Change *change, long long count, long long sum) {
     RedisModuleString *own = RedisModule_CreateStringFromLongLong(NULL, count);
     RedisModuleString *all = RedisModule_CreateStringFromLongLong(NULL, sum);

@@ -6,7 +6,9 @@
 
 #include "server/server.h"
 
-/* A unit is at most about 20 ns (index.h). */
+/* A step of the cleaning does at most about STEP_UNITS units of work. A unit takes at most about 20 ns (index.h), so a
+ * step takes at most about 1 ms. The next step follows after STEP_EVERY_MS. While a child process of the server saves,
+ * the timer instead checks every CHILD_LOOK_MS whether the child process has ended. */
 enum { STEP_UNITS = 50000, STEP_EVERY_MS = 5, CHILD_LOOK_MS = 100 };
 
 static uint64_t hash_key[2]; /* of this process; saved payloads do not depend on it */

@@ -27,7 +27,7 @@ typedef struct Part {
 
 typedef struct StoredIndex {
     Index *index;            /* NULL: incomplete; some parts of its payload have arrived */
-    Part *parts, *last_part; /* empty if the index is complete */
+    Part *parts, *last_part; /* NULL if the index is complete */
     uint64_t part_bytes;
     uint64_t identity; /* different for every value of this process and, most likely, of earlier processes; never 0 */
     struct StoredIndex *next, *previous; /* in the list of all values */
@@ -42,7 +42,7 @@ int stored_index_on_load(RedisModuleCtx *ctx);
 
 /* Returns a new value that owns the index. If `index` is NULL, the value is incomplete. */
 StoredIndex *stored_index_new(Index *index);
-/* May be called on any thread. */
+/* Frees a value. May be called on any thread. */
 void stored_index_free(void *stored);
 
 /* Return a new index with the module's allocator: an empty index, or the index in a payload. NULL: the payload is

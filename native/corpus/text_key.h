@@ -7,7 +7,7 @@
 
 #include "server/module_api.h"
 
-/* Points into the key. */
+/* The parts of the name of such a key. The pointers point into the name. */
 typedef struct TextKey {
     const char *name;
     size_t name_length;

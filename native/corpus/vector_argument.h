@@ -8,8 +8,8 @@
 /* Reads INDEX_DIGEST bytes that name an encoder. Returns NULL or an error line. */
 const char *digest_argument(RedisModuleString *argument, const uint8_t **digest);
 
-/* Reads [VECTOR digest weight missing vector]. If it is missing, sets *given to false. Returns NULL or an error line.
- * `error` is the buffer for an error line that contains a value. */
+/* Reads [VECTOR digest weight missing vector]. Sets *given to true, or to false if these arguments are missing. Returns
+ * NULL or an error line. `error` is the buffer for an error line that contains a value. */
 enum { MAX_VECTOR_ERROR = 160 };
 const char *vector_argument(Cursor *cursor, IndexVector *vector, bool *given, char error[MAX_VECTOR_ERROR]);
 

@@ -9,10 +9,12 @@
 
 static const char PREFIX[] = "watched:";
 
-/* A unit is at most about 20 ns (index.h). */
+/* A step of the timer does at most about UNITS units of work. A unit takes at most about 20 ns (index.h), so a step
+ * takes at most about 1 ms. The next step follows after WORK_EVERY_MS. LOOK_MS is the shortest time between two
+ * searches for expired questions (make_room). */
 enum { LOOK_MS = 1000, UNITS = 50000, WORK_EVERY_MS = 5 };
 
-static RedisModuleDict *keys; /* of Watched */
+static RedisModuleDict *keys; /* name of an index key -> Watched */
 static WatchedTotals totals;
 static uint64_t last_token;
 

@@ -23,7 +23,7 @@
 /* The watched questions of one key. */
 typedef struct Watched {
     IndexWatch *watch;
-    RedisModuleCtx *ctx; /* of the current call */
+    RedisModuleCtx *ctx; /* the context of the command or timer that uses this structure now */
     RedisModuleString *key;
     size_t before; /* the number of questions at the start of the write */
 } Watched;

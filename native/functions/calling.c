@@ -45,7 +45,9 @@ static int is_refused(RedisModuleCtx *ctx, RedisModuleUser *user, RedisModuleStr
     return !malformed && RedisModule_ACLCheckCommandPermissions(user, argv, argc) != REDISMODULE_OK;
 }
 
-/* Runs the command as a script would ("S" in `format`), within the memory limit ("M"), and replicates it ("!"). */
+/* Runs a command with the rights of `user`. `format` is the format of RedisModule_Call: with "S", the command runs with
+ * the restrictions of a script; with "M", within the server's memory limit; with "!", the server replicates the
+ * command. Returns the reply. NULL: the command did not run, and `error` has an error line. */
 static RedisModuleCallReply *run(RedisModuleCtx *ctx, RedisModuleUser *user, const char *format,
                                  RedisModuleString **argv, int argc, char *error) {
     size_t length;

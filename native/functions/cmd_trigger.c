@@ -15,7 +15,7 @@ typedef struct Trigger {
     RedisModuleString *registration;
     RedisModuleString *user; /* the caller; NULL: the caller has no name */
     ArgList words;           /* the name of the trigger and its arguments */
-    int cost_from;           /* as in the registration */
+    int cost_from;           /* as in Registration (registration.h) */
 } Trigger;
 
 static void free_trigger(void *data) {

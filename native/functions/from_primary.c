@@ -61,7 +61,8 @@ static int is_primary_client(RedisModuleCommandFilterCtx *filter) {
     RedisModuleString *user = RedisModule_GetClientUserNameById(server_ctx(),
                                                                 RedisModule_CommandFilterGetClientId(filter));
     if (user) RedisModule_FreeString(server_ctx(), user);
-    return !user && errno == ENOTSUP; /* ENOENT: the client of a script or of the AOF */
+    return !user && errno == ENOTSUP; /* ENOTSUP: the client has no user; ENOENT: the client of a script or of the
+                                       * AOF */
 }
 
 static int has_subcommand(const Refused *refused, RedisModuleCommandFilterCtx *filter) {

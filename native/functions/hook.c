@@ -36,7 +36,8 @@ typedef struct HookCall {
 
 HookStats hook_stats;
 
-static int caller_is_link; /* set by the command filter; always 0 on Redis 7.0 */
+static int caller_is_link; /* 1: a link has sent the current command; set by the command filter; always 0 on Redis
+                            * 7.0 */
 static HookCall *call;
 
 /* ---- Event jobs ---- */
@@ -115,8 +116,9 @@ static void queue_event(Registration *registration, const char *name, RedisModul
 
 /* ---- Keyspace notifications ---- */
 
-/* Handles the miss of a key that the registration matches. A registration with `commands` gets only the misses of these
- * commands. */
+/* Handles the miss of a key that the registration matches. A registration without `commands` gets an event. A
+ * registration with `commands` gets only the misses of hooked reads with these commands. The first such registration of
+ * a read answers the client, so this function stores it in `call`. Later registrations get an event. */
 static void on_miss(Registration *registration, RedisModuleString *key) {
     size_t length;
     RedisModule_StringPtrLen(registration->fields[REG_COMMANDS], &length);

@@ -22,5 +22,6 @@ void hooked_commands_clear(void);
 void hooked_commands_add(RedisModuleString *list);
 
 int hooked_commands_count(void);
-/* NULL: no registration hooks the command. The name may have upper and lower case letters. */
+/* Returns the hooked command with this name. NULL: no registration hooks the command. The name may have upper and lower
+ * case letters. */
 const HookedCommand *hooked_commands_find(const char *name, size_t length);

@@ -85,7 +85,7 @@ static int is_one_of(RedisModuleString *string, const char *a, const char *b, co
     return !strcmp(text, a) || !strcmp(text, b) || (c && !strcmp(text, c));
 }
 
-/* Returns NULL, or an error (to be freed). */
+/* Checks the mode of a registration. Returns NULL, or an error (to be freed). */
 static RedisModuleString *check_mode(RedisModuleString *mode) {
     const char *text = RedisModule_StringPtrLen(mode, NULL);
     if (!strcmp(text, "sync"))

@@ -16,7 +16,7 @@ static size_t session_count, registration_count, stream_count;
 static unsigned char first_bytes[256 / 8]; /* a bit for each possible first byte; 1: a KeysReader registration has a
                                               prefix that starts with this byte */
 static int any_keys;
-static long long stale_since_ms; /* 0: the worker knows the sessions */
+static long long stale_since_ms; /* the time of the last registry_mark_stale; 0: the worker knows all sessions */
 static long long generation = 1;
 
 void registry_mark_stale(void) { stale_since_ms = RedisModule_Milliseconds(); }

@@ -9,7 +9,8 @@
 /* ---- Registrations ---- */
 
 Registration *registry_first(void); /* the head of a list that is linked by `next` */
-/* NULL: there is no such registration. */
+/* Return the registration with this id, or the CommandReader registration with this trigger. NULL: there is no such
+ * registration. */
 Registration *registry_find(RedisModuleString *id);
 Registration *registry_find_trigger(RedisModuleString *trigger);
 size_t registry_sessions(void);
@@ -20,7 +21,7 @@ int registry_any_keys(void);   /* 1: there is a KeysReader registration */
  * match. */
 int registry_may_match_key(const char *key, size_t length);
 
-/* Removes one registration. 0: no registration has this id. */
+/* Removes one registration. Returns 1, or 0 if no registration has this id. */
 int registry_remove(RedisModuleString *id);
 
 /* ---- Sessions ---- */
@@ -45,7 +46,7 @@ RedisModuleString *registry_check_tombstones(const Session *session);
  * the worker does not call QA.SESSIONS for some time, the module replaces the worker (worker/supervisor.c). */
 void registry_mark_stale(void);
 void registry_forget_stale(void);
-/* Returns the milliseconds since a session became unknown to the worker. 0: the worker knows all sessions. */
+/* Returns the milliseconds since the last call of registry_mark_stale, plus 1. 0: the worker knows all sessions. */
 long long registry_stale_ms(void);
 
 /* Call it when the reply to QA.REGISTRATIONS changes. */

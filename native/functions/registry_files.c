@@ -19,7 +19,7 @@ static void save_status(RedisModuleIO *rdb, const Registration *registration) {
     RedisModule_SaveUnsigned(rdb, (uint64_t)registration->pause_order);
 }
 
-/* 0: the file is damaged. */
+/* Reads the status of a registration from an RDB file. Returns 1, or 0 if the file is damaged. */
 static int load_status(RedisModuleIO *rdb, Registration *registration) {
     uint64_t saved = RedisModule_LoadUnsigned(rdb);
     registration->paused = saved == SAVED_PAUSED;
@@ -46,7 +46,8 @@ static void aux_save(RedisModuleIO *rdb, int when) {
 }
 
 /* Saves the sessions and tombstones. If the server has no session and no tombstone, saves nothing, so that a server
- * without the module can load the file. Old servers do not call this function, but aux_save. */
+ * without the module can load the file. Servers that do not know `aux_save2` do not call this function, but
+ * aux_save. */
 static void aux_save_if_any(RedisModuleIO *rdb, int when) {
     if (registry_sessions() || tombstones_count()) aux_save(rdb, when);
 }
@@ -62,7 +63,7 @@ static int load_strings(RedisModuleIO *rdb, RedisModuleString **strings, int cou
     return 1;
 }
 
-/* 0: the file is damaged. */
+/* Reads a registration from an RDB file and adds it to the session. Returns 1, or 0 if the file is damaged. */
 static int load_registration(RedisModuleIO *rdb, Session *session) {
     RedisModuleString *fields[REG_FIELDS] = {NULL};
     if (!load_strings(rdb, fields, REG_FIELDS)) return 0;

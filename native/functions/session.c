@@ -37,7 +37,8 @@ static void add_field(Blake2b *hash, RedisModuleString *field) {
     blake2b_add(hash, text, length);
 }
 
-/* Computes the tag with key number `key`. 0: there is no such key. */
+/* Computes the tag of a session with key number `key` (from 0, bus_keys.h), and writes its TAG_BYTES bytes to `tag`.
+ * Returns 1, or 0 if there is no such key. */
 static int make_tag(uint8_t *tag, int key, const Session *session) {
     uint8_t secret[BUS_KEY_BYTES];
     Blake2b hash;

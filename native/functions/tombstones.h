@@ -10,13 +10,13 @@
 enum { MAX_TOMBSTONES = 10000 };
 
 int tombstones_on_load(RedisModuleCtx *ctx);
-/* Adds an id. 0: the id was already in the list. */
+/* Adds an id to the list. Returns 1, or 0 if the id was already in the list. */
 int tombstones_add(RedisModuleString *id);
 int tombstones_have(RedisModuleString *id);
 size_t tombstones_count(void);
 void tombstones_clear(void);
 void tombstones_save(RedisModuleIO *rdb);
-/* 0: the file is damaged. */
+/* Reads the ids that tombstones_save has written. Returns 1, or 0 if the file is damaged. */
 int tombstones_load(RedisModuleIO *rdb);
 /* Sends all ids to the replicas and the AOF. */
 void tombstones_replicate(RedisModuleCtx *ctx);

@@ -61,7 +61,8 @@ static double weight_of(double frequency, double length) {
     return frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * length / REFERENCE_LENGTH));
 }
 
-/* index_new() and index_watch_new() call this function. Repeated calls do no harm. */
+/* Computes the arrays code_weight, code_root and known. index_new() and index_watch_new() call this function. Repeated
+ * calls do no harm. */
 void codes_prepare(void) {
     for (int code = 0; code < 256; code++) {
         code_weight[code] = (double)CODE_WEIGHTS[code] / (1 << 20);

@@ -7,7 +7,7 @@ extern const uint32_t CODE_WEIGHTS[256]; /* in units of 2^-20 */
 /* The weights of the codes as doubles, and the square roots of the weights. codes_prepare() fills both arrays. */
 extern double code_weight[256], code_root[256];
 void codes_prepare(void);
-/* The code of a term that occurs `frequency` times in a sentence of `length` terms. */
+/* The code of a term that occurs `frequency` times in a sentence of `length` terms, counted with repetitions. */
 uint8_t code_of(uint32_t frequency, uint32_t length);
 
 /* A score is the sum of weight * idf over the terms of the question, plus the edges: 0.3 times the sum of sqrt(a * b)

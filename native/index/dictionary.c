@@ -17,9 +17,9 @@ const uint8_t *dictionary_text(const Index *index, const Entry *entry, size_t *l
     return text + 1;
 }
 
-/* Returns space for the bytes of a term: the space of a removed term of this size class, or new space at the end of the
- * texts. A size class is a number of 4-byte units. The first chunk of the texts doubles its size when it is full, up to
- * TEXT_CHUNK bytes. NO_ITEM: no space is left. */
+/* Finds space for the bytes of a term: the space of a removed term of this size class, or new space at the end of the
+ * texts. Returns the position of the space, in units of 4 bytes. A size class is a number of 4-byte units. The first
+ * chunk of the texts doubles its size when it is full, up to TEXT_CHUNK bytes. NO_ITEM: no space is left. */
 static uint32_t take_text(Index *index, uint32_t size_class) {
     Texts *texts = &index->texts;
     uint32_t place = texts->free[size_class], bytes = size_class * 4;

@@ -146,8 +146,9 @@ const uint8_t *forward_get(const uint8_t *at, int64_t *term, uint64_t *count) {
 
 const uint8_t *document_forward(const Document *document) { return document_fields(document) + document->field_bytes; }
 
-/* Adds the terms of a document to the document frequencies, or subtracts the terms (`sign` of `work`). False: the
- * budget was used up before the end of the forward list. */
+/* Adds the terms of a document to the document frequencies if `sign` of `work` is +1, or subtracts the terms if `sign`
+ * is -1. Uses one unit of *budget for each entry of the forward list. False: the budget was used up before the end of
+ * the forward list. */
 static bool walk_forward(Index *index, const Document *document, Work *work, int64_t *budget) {
     const uint8_t *start = document_forward(document), *at = start + work->at, *end = start + document->forward_bytes;
     for (; at < end && *budget > 0; --*budget) {
@@ -173,7 +174,8 @@ static void queue_work(Index *index, uint32_t number, int sign) {
     index->work_end = &work->next;
 }
 
-/* Removes the runs of a document. False: the budget was used up before the last run. */
+/* Removes the runs of the work's document, from the id `run` of `work` on. Uses one unit of *budget for each run in the
+ * range of the document's ids, even for runs of other documents. False: the budget was used up before the last run. */
 static bool remove_runs(Index *index, Work *work, int64_t *budget) {
     const Document *document = document_at(index, work->document);
     uint64_t last = document->head + document->span;
@@ -234,7 +236,7 @@ static void forget_pending(IndexPending *pending) {
 
 enum { GROUP_TERMS = 2048 };
 
-/* Shell sort: little code, and acceptable time for any order of items. */
+/* Sorts numbers in ascending order. Shell sort needs little code, and takes acceptable time for any order of items. */
 static void sort(uint32_t *items, unsigned count) {
     static const unsigned GAPS[] = {1577, 701, 301, 132, 57, 23, 10, 4, 1};
     for (unsigned g = 0; g < sizeof GAPS / sizeof *GAPS; g++) {
@@ -248,8 +250,8 @@ static void sort(uint32_t *items, unsigned count) {
     }
 }
 
-/* Appends the terms of several sentences to the forward list, as one group. `terms` has a term number for each posting.
- * False: the forward list is too long. */
+/* Appends the terms of several sentences to the forward list, as one group. `terms` has a term number for each of
+ * `count` postings, in any order. False: the forward list is too long. */
 static bool add_group(IndexPending *pending, uint32_t *terms, unsigned count) {
     Index *index = pending->index;
     uint8_t bytes[GROUP_TERMS * FORWARD_BYTES], *at = bytes;
@@ -274,8 +276,8 @@ static bool add_group(IndexPending *pending, uint32_t *terms, unsigned count) {
     return true;
 }
 
-/* Adds the postings and the forward list of new sentences. `id` is the id of the first sentence. False: the index is
- * full. */
+/* Adds the postings and the forward list of new sentences. The packed sentences are from `at` to `end`. `id` is the id
+ * of the first sentence. False: the index is full. */
 static bool add_sentences(IndexPending *pending, const uint8_t *at, const uint8_t *end, uint64_t id) {
     Index *index = pending->index;
     uint32_t terms[GROUP_TERMS], length, count, frequency, bytes;

@@ -4,7 +4,7 @@
 
 #include "index/structure.h"
 
-/* NO_ITEM: no live document has this id. */
+/* Returns the number of the live document with this id. NO_ITEM: no live document has this id. */
 uint32_t document_find(const Index *index, const void *id, size_t length);
 size_t document_bytes(const Document *document);
 const uint8_t *document_forward(const Document *document);
@@ -13,6 +13,7 @@ const uint8_t *document_forward(const Document *document);
  * Subtracts the units of this work from *budget. */
 void documents_work(Index *index, int64_t *budget);
 void documents_free(Index *index);
+/* The functions `hash` and `fetch` (Table in structure.h) of the table of documents. */
 uint64_t documents_hash(const Index *index, uint32_t number);
 void documents_fetch(const Index *index, uint32_t number, bool first);
 
@@ -21,6 +22,8 @@ void documents_fetch(const Index *index, uint32_t number, bool first);
 uint32_t documents_restore(Index *index, const void *id, size_t id_length, const void *fields, size_t field_length);
 /* For load.c: adds an open document without sentences. NULL: no number is left. */
 IndexPending *documents_reopen(Index *index, const void *id, size_t id_length, const void *fields, size_t field_length);
+/* Makes `document` the document with this number, for example after its memory has moved. Does not free the document
+ * that had the number before. */
 void documents_replace(Index *index, uint32_t number, Document *document);
 
 /* Appends a term and the number of the document's sentences that contain the term, in at most FORWARD_BYTES bytes.

@@ -24,7 +24,8 @@ void dot_portable(const int8_t *query, const int8_t *vectors, size_t count, size
 
 #ifdef HAS_X86
 
-/* A scan reads memory faster if it prefetches the next vectors. Prefetching beyond the end does no harm. */
+/* A scan reads memory faster if it prefetches the next vectors. Prefetching beyond the end does no harm. AHEAD is the
+ * distance in bytes. */
 enum { AHEAD = 1024 };
 
 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni"))) static void

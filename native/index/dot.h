@@ -9,5 +9,5 @@ typedef void (*DotFunction)(const int8_t *query, const int8_t *vectors, size_t c
 
 /* Returns the fastest function that this processor supports. */
 DotFunction dot_function(void);
-/* The function that every processor supports. Public for tests. */
+/* The portable function, which every processor supports. Declared here for tests. */
 void dot_portable(const int8_t *query, const int8_t *vectors, size_t count, size_t bytes, int32_t *out);

@@ -33,8 +33,9 @@ static bool check_form(const IndexEmbedding *embedding, char problem[INDEX_PROBL
     return false;
 }
 
-/* True: the document may get vectors of the encoder. Either the index has the encoder already, or the index will have
- * fewer than INDEX_MAX_ENCODERS encoders after the document's present vectors are removed. */
+/* True: the document may get vectors of `encoder`, an index into `encoders` of the index, or NO_ENCODER if the index
+ * does not have the encoder. Either the index has the encoder already, or the index will have fewer than
+ * INDEX_MAX_ENCODERS encoders after the document's present vectors are removed. */
 static bool has_place(const Index *index, const Document *document, uint32_t encoder) {
     uint32_t others = 0;
     if (encoder != NO_ENCODER) return true;

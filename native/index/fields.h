@@ -8,7 +8,7 @@ static inline uint32_t u32_at(const uint8_t *at) { return u16_at(at) | (uint32_t
 
 /* Checks the value at `at` and returns its end. NULL: the value is damaged. */
 const uint8_t *value_end(const uint8_t *at, const uint8_t *end);
-/* The size of a value that value_end has checked. */
+/* The size in bytes of a value that value_end has checked. */
 size_t value_bytes(const uint8_t *value);
 /* True: the values are equal. Values of different types are unequal. The numbers -0 and 0 are equal. */
 bool value_equal(const uint8_t *a, const uint8_t *b);

@@ -221,8 +221,8 @@ static bool id_is_member(const Node *node, const Document *document) {
     return false;
 }
 
-/* True: any value of the field (or the document's id) satisfies the operation. For all comparisons except != and for
- * `in`. */
+/* True: any value of the field (or the document's id) satisfies the operation. The operation is `in`, or a comparison
+ * except !=. */
 static bool any_value(const Node *node, uint8_t operation, const Document *document) {
     if (!node->name_length) return id_is_member(node, document);
     unsigned values;

@@ -91,8 +91,8 @@
 #include <stdint.h>
 
 enum {
-    INDEX_MAX_DOCUMENT_ID = 65536, /* bytes; at least one */
-    INDEX_MAX_TERM = 256,          /* bytes; at least one */
+    INDEX_MAX_DOCUMENT_ID = 65536, /* bytes of a document's id; at least one */
+    INDEX_MAX_TERM = 256,          /* bytes of a term; at least one */
     INDEX_MAX_LENGTH = 65535,      /* terms of a packed sentence; also the limit for the frequency of one term in it */
     INDEX_MAX_FIELDS = 65536,      /* bytes of a document's fields */
     INDEX_MAX_QUESTION_TERMS = 32,
@@ -128,9 +128,10 @@ typedef struct IndexAllocator {
     void (*free)(void *pointer);
 } IndexAllocator;
 
-/* The key makes the hash tables unpredictable for clients. No result depends on it. */
+/* Returns a new, empty index. The key makes the hash tables unpredictable for clients. No result depends on the key. */
 Index *index_new(IndexAllocator allocator, const uint64_t key[2]);
-/* Also frees the open documents. Every IndexPending of this index becomes invalid. */
+/* Frees the index with its documents, including the open documents. Every IndexPending of this index becomes
+ * invalid. */
 void index_free(Index *index);
 
 /* ---- Writing ---- */
@@ -178,7 +179,7 @@ typedef struct IndexOpen {
  * marked document uses one more id. So a ranking before the commit has a lower index_next_id() than a ranking after the
  * commit (open.c). The open documents of a loaded index are marked. */
 void index_keep_open(IndexPending *pending);
-/* NULL: no document is open at that place. */
+/* Returns the open document with this place. NULL: no document is open at this place. */
 IndexPending *index_open_at(const Index *index, uint64_t place);
 IndexOpen index_open(const IndexPending *pending);
 /* Aborts all open documents with the id. False: no such document is open. */
@@ -191,7 +192,7 @@ void index_make_room(Index *index);
 /* Packed passages of a document with the vectors of an encoder, in the format of vectors.c. */
 typedef struct IndexEmbedding {
     const uint8_t *digest; /* INDEX_DIGEST bytes that name the encoder */
-    uint32_t dims;         /* of a vector */
+    uint32_t dims;         /* the number of values of a vector */
     uint32_t done;         /* how many passages of this encoder earlier calls have stored; 0: the call first removes all
                             * vectors of the document */
     uint32_t total;        /* how many passages the document has in all calls together */
@@ -210,7 +211,7 @@ IndexStatus index_embed(Index *index, const void *id, size_t id_length, const In
 typedef struct IndexEncoder {
     uint8_t digest[INDEX_DIGEST];
     uint32_t dims;
-    uint64_t documents;       /* with complete vectors */
+    uint64_t documents;       /* documents that have complete vectors of this encoder */
     uint64_t passages, bytes; /* of all documents, even if their vectors are incomplete */
 } IndexEncoder;
 
@@ -249,9 +250,9 @@ typedef struct IndexVector {
 } IndexVector;
 
 typedef struct IndexQuery {
-    const IndexTerm *terms; /* distinct */
-    size_t count;
-    size_t k;
+    const IndexTerm *terms;    /* distinct */
+    size_t count;              /* the number of terms */
+    size_t k;                  /* the maximum number of hits, at most INDEX_MAX_HITS */
     bool global;               /* true: idf uses `sentences` and the frequencies in `terms`, which are sums over several
                                 * indexes; false: idf uses the counts of this index */
     uint64_t sentences;        /* in a global query: the sentences of the whole corpus */
@@ -267,12 +268,13 @@ typedef struct IndexQuery {
 typedef struct IndexHit {
     const void *document; /* its id; valid until the index is changed */
     uint32_t document_length;
-    uint32_t sentence;
-    double score;   /* the score by words; 0: the sentence contains no term of the question */
-    double total;   /* the score that orders the hits: the score by words, plus the weighted cosine of a vector */
-    uint64_t place; /* the place of the document; a document that is added again gets a different place */
-    double cosine;  /* NAN: the query has no vector, or the sentence has no vector of the query's encoder */
-    uint32_t passage, passage_sentences; /* the passage's first sentence, and the number of its sentences */
+    uint32_t sentence; /* the number of the sentence in its document, from 0 */
+    double score;      /* the score by words; 0: the sentence contains no term of the question */
+    double total;      /* the score that orders the hits: the score by words, plus the weighted cosine of a vector */
+    uint64_t place;    /* the place of the document; a document that is added again gets a different place */
+    double cosine;     /* NAN: the query has no vector, or the sentence has no vector of the query's encoder */
+    uint32_t passage, passage_sentences; /* the number of the passage's first sentence (from 0), and how many sentences
+                                          * the passage has */
 } IndexHit;
 
 /* The result of a ranking. The caller provides the arrays: k hits, k rows with a weight for each term of the query, and
@@ -280,8 +282,8 @@ typedef struct IndexHit {
 typedef struct IndexRanking {
     IndexHit *hits;
     double *weights;
-    uint64_t *frequencies; /* the document frequencies of the query's terms in this index, without the filter */
-    size_t count;
+    uint64_t *frequencies;     /* the document frequencies of the query's terms in this index, without the filter */
+    size_t count;              /* the number of hits that were found */
     uint64_t sentences, terms; /* all live sentences of this index, and their terms with repetitions */
 } IndexRanking;
 
@@ -327,9 +329,9 @@ typedef struct IndexField {
 
 /* The number of live documents that have the field. */
 uint64_t index_field_documents(const Index *index, const void *name, size_t length);
-/* Lists fields from *cursor on, and advances the cursor. A cursor is 0 at the start and at the end. If a field stays in
- * the index, a complete listing returns the field exactly once. A cursor is valid only in this index, not in an index
- * that was loaded from index_save(). */
+/* Lists at most `count` fields from *cursor on, and advances the cursor. Returns the number of listed fields. A cursor
+ * is 0 at the start and at the end. If a field stays in the index, a complete listing returns the field exactly once. A
+ * cursor is valid only in this index, not in an index that was loaded from index_save(). */
 size_t index_fields(const Index *index, uint64_t *cursor, IndexField *fields, size_t count);
 
 typedef struct IndexCompletion {
@@ -371,12 +373,12 @@ size_t index_values(Index *index, uint64_t *cursor, const void *name, size_t len
                     size_t steps, IndexValue *values, IndexValueTotals *totals);
 
 typedef struct IndexCounts {
-    uint64_t documents, sentences, terms; /* live; terms with repetitions */
+    uint64_t documents, sentences, terms; /* of live documents; `terms` counts repetitions */
     uint64_t filled_documents;            /* live documents with sentences */
     uint64_t distinct_terms;
     uint64_t postings, dead_postings;
     uint64_t open_documents;
-    size_t bytes;             /* allocated and not freed */
+    size_t bytes;             /* memory that the index has allocated and not freed */
     size_t document_id_bytes; /* of these bytes, the bytes of documents' ids */
 } IndexCounts;
 
@@ -407,7 +409,7 @@ typedef struct IndexWatchedTerm {
 typedef struct IndexWatchedDocument {
     const void *id;
     size_t length;
-    uint64_t place; /* IndexHit.place of the ranking */
+    uint64_t place; /* the document's place (IndexHit) in the ranking */
 } IndexWatchedDocument;
 
 enum { INDEX_MAX_WATCHED_NAME = 256, INDEX_MAX_WATCHED_DOCUMENTS = 1000 };
@@ -439,8 +441,9 @@ typedef void (*IndexDropped)(void *context, const void *name, size_t length, siz
 
 IndexWatch *index_watch_new(IndexAllocator allocator, const uint64_t key[2], IndexDropped dropped);
 void index_watch_free(IndexWatch *watch);
-/* Watches a question. If `limit` questions with other names are already watched, drops the oldest question. Returns
- * false, and neither watches nor drops a question, in these cases:
+/* Watches a question. `now` is the time of the clock of `expires`. `context` is passed to the callback IndexDropped. If
+ * `limit` questions with other names are already watched, drops the oldest question. Returns false, and neither watches
+ * nor drops a question, in these cases:
  * - The index has changed since the ranking, and the change may change the answer.
  * - The commit of an open document may change the answer.
  * - The terms of a long document are still being counted.
@@ -452,7 +455,8 @@ void index_watch_free(IndexWatch *watch);
  * reports the replaced question. */
 bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *question, size_t limit, int64_t now,
                      void *context);
-/* Returns the token of a watched question. 0: no such question is watched. */
+/* Returns the token of a watched question. 0: no question with this name is watched, or it has expired at the time
+ * `now`. */
 uint64_t index_watch_token(const IndexWatch *watch, const void *name, size_t length, int64_t now);
 
 /* A document that is being added, or a document that gets other fields (then without sentences). The caller has checked
@@ -462,7 +466,7 @@ typedef struct IndexIncoming {
     size_t id_length, fields_length, sentences_length;
 } IndexIncoming;
 
-/* Removes expired questions. */
+/* Removes the questions that have expired at the time `now`. */
 void index_watch_expire(IndexWatch *watch, int64_t now);
 
 /* Drops the questions whose answers new vectors may change. Call it after index_embed() if index_next_id() has grown.

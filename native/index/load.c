@@ -213,8 +213,8 @@ static void put_u32(uint8_t *bytes, uint32_t number) {
     for (unsigned i = 0; i < 4; i++) bytes[i] = (uint8_t)(number >> 8 * i);
 }
 
-/* Reads the passages of a document. Collects them as packed passages in `text` of the reader, and appends the passages
- * to the document whenever `text` is full. */
+/* Reads `stored` of the document's `total` passages, which have vectors of `encoder`. Collects them as packed passages
+ * in `text` of the reader, and appends the passages to the document whenever `text` is full. */
 static bool load_passages(Reader *reader, Document *document, uint32_t encoder, uint32_t total, uint32_t stored) {
     const uint32_t dims = reader->index->encoders[encoder].dims;
     const size_t each = packed_passage_bytes(dims);

@@ -93,7 +93,8 @@ static double cosine_of(const Meaning *meaning, float scale, int32_t product) {
     return (double)meaning->vector->scale * (double)scale * product;
 }
 
-/* Returns the first passage of a part that ends after the sentence. */
+/* Returns the index of the first passage of a part that contains the sentence or starts after the sentence. `count`:
+ * there is no such passage. */
 static uint32_t passage_from(const Passage *passages, uint32_t count, uint32_t sentence) {
     uint32_t low = 0, high = count;
     while (low < high) {
@@ -165,7 +166,7 @@ static const Vectors *vectors_of(const Meaning *meaning, const Place *place) {
     return vectors_complete(document, meaning->encoder) ? document->vectors : NULL;
 }
 
-/* Reads one more run, and prefetches data of the runs before it. */
+/* Reads one more run, if it starts before the id `end`, and prefetches data of the runs before it. */
 static void read_ahead(const Meaning *meaning, Coming *coming, uint64_t end) {
     Place place;
     if (coming->count < AHEAD && runs_next(meaning->index, &coming->at, &place) && place.first < end) {

@@ -28,7 +28,7 @@ typedef struct Meaning {
     Index *index;
     const IndexVector *vector;
     uint32_t encoder; /* NO_ENCODER: no document has vectors of this encoder that can be compared */
-    size_t bytes;     /* of a vector */
+    size_t bytes;     /* the bytes of a stored vector, with padding */
     int8_t *query;    /* the question's vector, with the same padding as stored vectors */
     DotFunction dot;
     Span *spans; /* ascending by id */
@@ -44,9 +44,9 @@ void meaning_close(Meaning *meaning);
 /* Allocates space for about this number of passages. Call it before the first scan. */
 void meaning_reserve(Meaning *meaning, size_t passages);
 
-/* Computes the cosines of the passages in a range of ids, and appends their spans. The ranges of successive calls must
- * ascend. If `admits` returns false for a document, the sentences of the document are treated as sentences without
- * vectors. */
+/* Computes the cosines of the passages in a range of ids, from `first` to before `end`, and appends their spans. The
+ * ranges of successive calls must ascend. If `admits` returns false for a document, the sentences of the document are
+ * treated as sentences without vectors. */
 typedef bool (*MeaningAdmits)(void *context, uint32_t document);
 void meaning_scan(Meaning *meaning, uint64_t first, uint64_t end, MeaningAdmits admits, void *context);
 
@@ -64,8 +64,8 @@ static inline size_t meaning_find(Meaning *meaning, uint64_t id) {
 
 /* Returns the first span of this span's passage. */
 size_t meaning_start(const Meaning *meaning, size_t span);
-/* Returns the maximum contribution in a range of ids. `first` must not be below the `first` or the id of an earlier
- * call of meaning_most() or meaning_find(). */
+/* Returns the maximum contribution in a range of ids, from `first` to before `end`. `first` must not be below the
+ * `first` or the id of an earlier call of meaning_most() or meaning_find(). */
 double meaning_most(Meaning *meaning, uint64_t first, uint64_t end);
 
 /* Finds the passage of a sentence, and sets *first and *count to the passage's first sentence and number of sentences.

@@ -6,7 +6,7 @@
 
 void *memory_alloc(Index *index, size_t bytes);
 void *memory_zeroed(Index *index, size_t bytes);
-/* `bytes` is the size of the allocation. `pointer` may be NULL. */
+/* Frees an allocation. `bytes` is the size of the allocation. `pointer` may be NULL. */
 void memory_free(Index *index, void *pointer, size_t bytes);
 /* Copies an allocation of `bytes` bytes to a new allocation of `wanted` bytes, and frees the old allocation. */
 void *memory_resize(Index *index, void *pointer, size_t bytes, size_t wanted);
@@ -15,7 +15,7 @@ void *memory_resize(Index *index, void *pointer, size_t bytes, size_t wanted);
 uint32_t chunks_add(Index *index, Chunks *chunks);
 void chunks_free(Index *index, Chunks *chunks);
 
-/* SipHash-1-3. */
+/* Returns the SipHash-1-3 of the bytes. */
 uint64_t hash_bytes(const uint64_t key[2], const void *bytes, size_t length);
 
 static inline uint64_t mix(uint64_t value) {
@@ -38,7 +38,7 @@ static inline uint8_t *varint_put(uint8_t *at, uint64_t value) {
     return at;
 }
 
-/* Does not check the bytes, so varint_put must have written them. */
+/* Reads a varint and returns its end. Does not check the bytes, so varint_put must have written them. */
 static inline const uint8_t *varint_get(const uint8_t *at, uint64_t *value) {
     uint64_t result = *at & 0x7f;
     for (unsigned shift = 7; *at++ & 0x80; shift += 7) result |= (uint64_t)(*at & 0x7f) << shift;

@@ -19,6 +19,6 @@ uint32_t postings_count(const Entry *entry);
  * false. */
 bool postings_append(Index *index, Entry *entry, uint64_t id, uint8_t code);
 void postings_free(Index *index, Entry *entry);
-/* Removes the postings of dead documents, starting at block *block, until the budget is used up. True: all postings of
- * the term were checked. False: call it again with the new *block to continue. */
+/* Removes the postings of dead documents, starting at block *block (0 in the first call), until the budget is used up.
+ * True: all postings of the term were checked. False: call it again with the new *block to continue. */
 bool postings_purge(Index *index, Entry *entry, uint32_t *block, int64_t *budget);

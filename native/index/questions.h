@@ -107,12 +107,16 @@ Anchor *anchor_find(const IndexWatch *watch, const Nodes *nodes, const void *byt
 Anchor *anchor_use(IndexWatch *watch, Nodes *nodes, const void *bytes, size_t length);
 /* Frees the anchor if no question uses it. A touched anchor stays until index_watch_settle(). */
 void anchor_free_unused(IndexWatch *watch, Nodes *nodes, Anchor *anchor);
+/* Adds a link from the anchor of a term or document to the question. `use` is the index of this term or document in the
+ * uses of the question. */
 void anchor_link(IndexWatch *watch, Question *question, uint32_t use);
+/* Adds a term to the touched terms of this write. */
 void anchor_touch(IndexWatch *watch, Anchor *anchor);
 
-/* Returns a copy of the vector. The copy is freed with its question. */
+/* Returns a copy of the vector, for `vector` of a question. The copy is freed with its question. */
 IndexVector *question_vector(IndexWatch *watch, const IndexVector *vector);
 Question *question_find(const IndexWatch *watch, const void *name, size_t length);
+/* Adds a new question to the table of names, and to the list by age as the newest question. */
 void question_join(IndexWatch *watch, Question *question);
 /* Removes a replaced question without a report, and frees it. */
 void question_forget(IndexWatch *watch, Question *question);

@@ -42,7 +42,7 @@
 /* To look up one id in the postings of a term costs about as much as to read LOOKUP_POSTINGS postings. */
 enum { WINDOW = 2048, LOOKUP_POSTINGS = 24, NOT_DECODED = 0xffffffff };
 
-static const float COARSE_SAFETY = 1 + 1e-5f; /* as SAFETY, for sums of floats */
+static const float COARSE_SAFETY = 1 + 1e-5f; /* has the purpose of SAFETY (codes.h), for sums of floats */
 
 /* The codes and sums of one id of the window. A row has a code for each of the query's terms. The number of codes is
  * rounded up to 8, 16 or 32 (`stride` of Ranker). */
@@ -102,13 +102,13 @@ typedef struct Ranker {
                     * another sentence or score may replace the hit */
     Hit *heap;     /* the worst hit first */
     size_t hits, k;
-    uint8_t *rows;     /* of the window */
-    uint8_t *hit_rows; /* of the hits */
+    uint8_t *rows;     /* the rows of the window */
+    uint8_t *hit_rows; /* the rows of the hits */
     /* One bit for each row of the window. `touched`: the row has a code. `promising`: the row can become a hit. */
     uint64_t touched[WINDOW / 64], promising[WINDOW / 64];
     Place place;
-    uint8_t
-        *known; /* two bits for each document; 0: not checked yet, 1: the filter admits it, 2: the filter does not */
+    uint8_t *known; /* two bits for each document; 0: not checked yet; 1: the filter admits the document; 2: the filter
+                     * refuses the document */
 } Ranker;
 
 /* ---- Cursors ---- */
@@ -142,7 +142,8 @@ static inline void decode(Cursor *cursor) {
     cursor->position = 0;
 }
 
-/* Moves to the id or the next higher id. The decoded block must contain such an id. */
+/* Moves to the posting with this id, or to the posting with the next higher id. The decoded block must contain such an
+ * id. */
 static inline void skip_postings(Cursor *cursor, uint64_t id) {
     if (id <= cursor->at.base) return;
     uint32_t offset = (uint32_t)(id - cursor->at.base), low = cursor->position, length = cursor->at.count - low;
@@ -167,7 +168,8 @@ static uint64_t next_id(Cursor *cursor, uint64_t id) {
     return first > id ? first : id;
 }
 
-/* Returns the highest code that the term may have in the window. Also counts the blocks that overlap the window. */
+/* Returns the highest code that the term may have in the window, which has the ids from `first` to before `end`. 0: the
+ * term is not in the window. Also counts the blocks that overlap the window. */
 static uint8_t window_max(Cursor *cursor, uint64_t first, uint64_t end) {
     cursor->window_blocks = 0;
     if (next_id(cursor, first) >= end) return 0;
@@ -351,7 +353,8 @@ static inline Row *row_at(const Ranker *ranker, unsigned slot) {
     return (Row *)(ranker->rows + slot * (sizeof(Row) + ranker->stride));
 }
 
-/* Adds the postings of a term in the window to the rows: to all rows, or only to promising rows. */
+/* Adds the postings of a term in the window, which has the ids from `first` to before `end`, to the rows.
+ * `promising_only` true: only to promising rows. False: to all rows, which become touched. */
 static inline __attribute__((always_inline)) void add_postings(Ranker *ranker, Cursor *cursor, uint64_t first,
                                                                uint64_t end, bool promising_only) {
     const unsigned column = cursor->column;
@@ -456,7 +459,7 @@ static void scan_window(Ranker *ranker, uint64_t first, uint64_t end) {
     if (ranker->essential < ranker->count) scan_rows(ranker, first, end);
 }
 
-/* Searches the windows of a range. */
+/* Searches all windows of a range of ids. */
 static void scan_range(Ranker *ranker, Range range) {
     uint64_t first = range.first;
     while (first < range.end) {

@@ -115,7 +115,7 @@ static void drop_chunk(Index *index, Runs *runs, uint32_t at) {
     runs->count--;
 }
 
-/* Moves the runs of the next chunk into this chunk, if the runs of both chunks fill at most half a chunk. */
+/* Moves the runs of the next chunk into chunk number `at`, if the runs of both chunks fill at most half a chunk. */
 static void join_next(Index *index, Runs *runs, uint32_t at) {
     if (at + 1 >= runs->count) return;
     RunChunk *chunk = &runs->chunks[at], *next = chunk + 1;

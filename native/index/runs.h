@@ -7,8 +7,8 @@
 
 /* A range of ids that belong to one document, or to no document. */
 typedef struct Place {
-    uint64_t first, end;
-    uint32_t document; /* NO_ITEM: the ids belong to no document */
+    uint64_t first, end; /* the first id, and the first id after the range */
+    uint32_t document;   /* NO_ITEM: the ids belong to no document */
     uint32_t sentence; /* the number of the sentence with the id `first`, from 1; 0: `first` is the document's own id */
 } Place;
 
@@ -25,8 +25,8 @@ typedef struct RunsAt {
 RunsAt runs_at(const Index *index, uint64_t id);
 /* Reads the run at the position and moves to the next run. False: there is no run at the position. */
 bool runs_next(const Index *index, RunsAt *at, Place *place);
-/* Adds a run of ids at the end. If the last run is of the same document and ends directly before `first`, extends the
- * last run instead. */
+/* Adds a run of `count` ids at the end, starting with the id `first`. `sentence` has the same meaning as in Place. If
+ * the last run is of the same document and ends directly before `first`, extends the last run instead. */
 void runs_append(Index *index, uint64_t first, uint32_t count, uint32_t document, uint32_t sentence);
 /* Removes the run that contains the id. */
 void runs_remove(Index *index, uint64_t id);

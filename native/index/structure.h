@@ -10,7 +10,7 @@
 enum {
     BLOCK_POSTINGS = 128,
     CHUNK_ITEMS = 1024,
-    NO_ITEM = 0xffffffff, /* no term, no document */
+    NO_ITEM = 0xffffffff, /* a number that means: no term, or no document */
     WORK_PER_CALL = 4096, /* the most units of overdue work that a call of index_begin(), index_commit(),
                            * index_abort() or index_remove() does */
 };
@@ -63,9 +63,10 @@ enum { TEXT_CHUNK = 65536, TEXT_CLASSES = 66 };
 typedef struct Texts {
     uint8_t **chunks;
     uint32_t capacity, chunk_count;
-    uint32_t first_bytes; /* the size of the first chunk, which grows by doubling */
-    uint32_t used;        /* bytes of the last chunk */
-    uint32_t free[TEXT_CLASSES];
+    uint32_t first_bytes;        /* the size of the first chunk, which grows by doubling */
+    uint32_t used;               /* bytes of the last chunk */
+    uint32_t free[TEXT_CLASSES]; /* by size class: the position of the first removed term's space, plus 1; 0: no space
+                                  * is free */
 } Texts;
 
 /* ---- Postings ---- */
@@ -101,7 +102,7 @@ typedef struct List {
     Block *blocks;
     Tail *tail; /* NULL: empty */
     uint32_t block_count, capacity;
-    uint32_t postings; /* tail included */
+    uint32_t postings; /* the number of postings, including the tail */
     uint8_t max;
 } List;
 

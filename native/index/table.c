@@ -64,8 +64,8 @@ static void fetch(const Index *index, const Table *table, const Segment *segment
     if (slot < segment->slots && tags_of(segment)[slot]) table->fetch(index, segment->items[slot], first);
 }
 
-/* Moves each item of a segment to `zero` or `one`, according to one bit of its hash, and frees the segment. `zero` and
- * `one` may be the same segment. */
+/* Moves each item of a segment to `zero` or `one`, according to the bit `bit` (0 is the lowest) of its hash, and frees
+ * the segment. `zero` and `one` may be the same segment. */
 static void move(Index *index, const Table *table, Segment *from, Segment *zero, Segment *one, uint32_t bit) {
     const uint8_t *tags = tags_of(from);
     for (uint32_t slot = 0; slot < 2 * AHEAD; slot++) fetch(index, table, from, slot, true);

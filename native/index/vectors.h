@@ -12,7 +12,8 @@ static inline size_t vector_bytes(uint32_t dims) { return (dims + VECTOR_STEP - 
 /* The vectors of one part. */
 static inline const int8_t *part_values(const Vectors *part) { return (const int8_t *)(part->passages + part->count); }
 
-/* Returns the index of the encoder with this digest. NO_ENCODER: no document has vectors of it. */
+/* Returns the index in `encoders` of the encoder with this digest. NO_ENCODER: no document has vectors of this
+ * encoder. */
 uint32_t encoder_find(const Index *index, const uint8_t digest[INDEX_DIGEST]);
 /* Like encoder_find(), but adds a missing encoder. NO_ENCODER: the encoder is missing, and INDEX_MAX_ENCODERS other
  * encoders have vectors in the index. */
@@ -24,7 +25,7 @@ static inline bool vectors_complete(const Document *document, uint32_t encoder) 
     return vectors && vectors->encoder == encoder && vectors->stored == vectors->total;
 }
 
-/* The number of the first sentence after all stored passages. */
+/* The number of the first sentence after all stored passages (from 0). 0: no passage is stored. */
 uint32_t vectors_end(const Document *document);
 
 /* The bytes of a packed passage. */

@@ -40,8 +40,8 @@ static int emit_cancel(RedisModuleCtx *ctx, void *data) {
     return 1;
 }
 
-/* Frees the data of the notice after the module has sent the notice. After the notice, a worker whose event loop is not
- * blocked calls QA.NEXT again. So this function stores the number of QA.NEXT calls. */
+/* Called when the module has sent the notice: frees the data of the notice. After the notice, a worker whose event loop
+ * is not blocked calls QA.NEXT again. So this function stores the number of QA.NEXT calls before the notice. */
 static void free_cancel(void *data) {
     uint64_t id = (uint64_t)*(long long *)data;
     Cancelled *found = RedisModule_DictGetC(cancelled, &id, sizeof id, NULL);
@@ -60,7 +60,8 @@ static void free_cancelled(Cancelled *job) {
 static void on_grace_over(RedisModuleCtx *ctx, void *data) {
     Cancelled *job = data;
     int paused = RedisModule_AvoidReplicaTraffic();
-    /* During a pause the worker cannot send QA.DONE, so the grace time starts at the end of the pause. */
+    /* During a pause of writes (CLIENT PAUSE, a failover), the worker cannot send QA.DONE. So after the pause, the
+     * grace time starts again. */
     if (paused || job->was_paused) {
         job->was_paused = paused;
         job->timer = RedisModule_CreateTimer(ctx, config.cancel_grace_ms, on_grace_over, job);

@@ -56,7 +56,8 @@ static int JOB_Read(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     return REDISMODULE_ERR;
 }
 
-/* Called by a timer if the server has not called JOB_Read after the module has signalled the key. */
+/* Called by a timer if the server has not called JOB_Read within 1 ms after the module has signalled the key. Unblocks
+ * the client without a read of the key. */
 static void JOB_Unserved(RedisModuleCtx *ctx, void *data) {
     Job *job = data;
     job->is_signalled = 0;

@@ -14,7 +14,7 @@
 
 #include "server/module_api.h"
 
-/* How a job ended: the status word of QA.DONE. */
+/* How a job ended: the status word of QA.DONE (docs/worker-protocol.md). */
 typedef enum { JOB_OK, JOB_OVERRIDE, JOB_SKIP, JOB_TENSORS, JOB_DAG, JOB_TIMEDOUT, JOB_FAILED } JobStatus;
 
 /* Why a job ended. */
@@ -41,8 +41,9 @@ typedef struct JobResult {
 #define JOB_STATUS(status) (1u << (status))
 
 typedef struct JobClass {
-    const char *kind; /* as in docs/worker-protocol.md */
-    /* Writes the arguments of the job as elements of the reply, and returns their number. Called again for a retry. */
+    const char *kind; /* the kind of these jobs in docs/worker-protocol.md */
+    /* Writes the arguments of the job as elements of the reply to QA.NEXT, and returns their number. Called again for a
+     * retry. */
     int (*emit)(RedisModuleCtx *ctx, void *data);
     /* Called once, when the job has ended for any cause. `ctx` is the context of a command or a timer, and may write
      * and replicate keys. May be NULL.
@@ -81,7 +82,9 @@ void job_default_reply(RedisModuleCtx *ctx, const JobResult *result);
 /* The `reply` of a class whose client gets +OK or the error. */
 void job_ok_reply(RedisModuleCtx *ctx, void *data, const JobResult *result);
 
-/* For a class with `queue_timeout`. 1: the client's TIMEOUT passed before the job started. */
+/* For a class with `queue_timeout`. 1: the client's TIMEOUT passed before the job started. 0: the job ended in a
+ * different way. */
 int job_timed_out(const JobResult *result);
-/* Returns the milliseconds until `until_us`, at least 1. 0: `until_us` is 0, because the client gave no TIMEOUT. */
+/* Returns the milliseconds until `until_us`, a time of RedisModule_MonotonicMicroseconds. The result is at least 1,
+ * even if the time has passed. 0: `until_us` is 0, because the client gave no TIMEOUT. */
 long long job_wait_left_ms(uint64_t until_us);

@@ -18,8 +18,8 @@ typedef struct Job {
     Order *order; /* the order (order.h) of the job's registration if the class has in_order; else NULL. Until the job
                    * may run, `queue` is the queue of this order */
     JobKindStats *stats;
-    int attempt;
-    int retry; /* 1: the job is in the queue of retries, because the worker died while the job ran */
+    int attempt; /* 1: the first attempt; 2: the worker died during the first attempt */
+    int retry;   /* 1: the job is in the queue of retries, because the worker died while the job ran */
     RedisModuleBlockedClient *client;
     RedisModuleString *awaited; /* the key on which a client that tracks keys is blocked; else NULL */
     int is_signalled; /* 1: the module has signalled `awaited` as ready, and the timer `unserved` is running */
@@ -37,9 +37,10 @@ typedef struct Job {
     char *error;         /* the memory of result.error */
 } Job;
 
-/* `timeout_ms`: as in jobs_submit_blocking. */
+/* Returns a new job, which owns `data` and is in no queue yet. `timeout_ms` has the same meaning as in
+ * jobs_submit_blocking (jobs.h). */
 Job *job_new(const JobClass *class, void *data, long long timeout_ms);
 void job_free(Job *job);
 
-/* Stores a copy of the result in the job. */
+/* Stores a copy of the result in the job, and the time that the job has run. */
 void job_set_result(Job *job, const JobResult *result);

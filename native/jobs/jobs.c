@@ -99,7 +99,7 @@ static void JOB_Timeout(RedisModuleCtx *ctx, void *data) {
     end_failed(ctx, job, CAUSE_DEADLINE, error);
 }
 
-/* Called when the client no longer waits for the job. */
+/* Ends a job whose client no longer waits for it. Called by clients.c. */
 static void on_left(RedisModuleCtx *ctx, Job *job) {
     if (job->state == JOB_RUNNING) {
         long long left = MAX_LATE_MS;
@@ -145,9 +145,9 @@ static int refuse(RedisModuleCtx *ctx, const JobClass *class, void *data, const 
     return 0;
 }
 
-/* Makes space in a full queue: if another user has at least two jobs more than the calling user, ends the newest job of
- * the user with the most jobs (queue_rival). So a user that fills the queue does not block other users. 0: there is no
- * such job. */
+/* Makes space in a full queue: if another user has at least two jobs more than the calling user, usually ends the
+ * newest job of the user with the most jobs (queues_rival). So a user that fills the queue does not block other users.
+ * `queued` is the number of queued jobs, for the error of the ended job. Returns 1, or 0 if there is no such job. */
 static int make_place(RedisModuleCtx *ctx, const JobClass *class, void *data, QueueName name, const QueuePlace *place,
                       size_t queued) {
     Job *rival = queues_rival(class, data, name, place);
@@ -251,7 +251,8 @@ int jobs_hand_out(RedisModuleCtx *ctx, int ready, JobsCapacity *capacity) {
     return 1;
 }
 
-/* 1: the class of the job allows this status. */
+/* 1: the class of the job allows QA.DONE with this status. 0: the status is special (TENSORS, DAG or TIMEDOUT), and the
+ * class does not have it in `statuses`. */
 static int may_end_with(const Job *job, JobStatus status) {
     unsigned special = JOB_STATUS(JOB_TENSORS) | JOB_STATUS(JOB_DAG) | JOB_STATUS(JOB_TIMEDOUT);
     return !(JOB_STATUS(status) & special & ~job->class->statuses);

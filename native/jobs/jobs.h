@@ -6,8 +6,8 @@
 #include "jobs/job.h"
 #include "jobs/queues.h"
 
-/* Blocks the calling client and queues a job for it. `timeout_ms` 0: the limit is `qa.job-timeout-ms`. Negative: no
- * deadline.
+/* Blocks the calling client and queues a job for it. `timeout_ms` is the time limit of the job, from now on. 0: the
+ * limit is `qa.job-timeout-ms`. Negative: no deadline. (For a class with `queue_timeout`, see JobClass.)
  * 1: the job is queued. 0: the job was refused, `data` was freed, and the client has got an error or the reply of the
  * class. Reasons for a refusal: the queue is full, no worker is configured, or the client cannot be blocked (MULTI,
  * Lua, a deny-blocking client). */
@@ -16,11 +16,13 @@ int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data,
 /* Returns the error line that every new job of a client gets if there can be no worker. NULL: jobs are accepted. */
 const char *jobs_refusal(void);
 
-/* Queues a job without a client. 0: the queue for these jobs is full, and `data` has been freed. The timeout starts
- * when the worker gets the job, because these jobs may be queued for a long time. */
+/* Queues a job without a client. 0: the queue for these jobs is full, and `data` has been freed. `timeout_ms` has the
+ * same meaning as in jobs_submit_blocking, but the time starts when the worker gets the job, because these jobs may be
+ * queued for a long time. */
 int jobs_submit(const JobClass *class, void *data, long long timeout_ms);
 
-/* Ends the queued jobs of a registration. Their clients get `error`. `ctx` must be a context that may write keys. */
+/* Ends all queued jobs of the registration with this id. Their clients get `error`. `ctx` must be a context that may
+ * write keys. */
 void jobs_abort_queued(RedisModuleCtx *ctx, RedisModuleString *registration, const char *error);
 
 /* ---- For qa_commands.c and for statistics ---- */

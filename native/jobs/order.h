@@ -27,7 +27,7 @@ QueueNode *order_next(Order *order);
 /* The number of waiting nodes in all orders. */
 size_t order_kept(void);
 
-/* The number of waiting nodes in the order with this name. */
+/* The number of waiting nodes in the order with this name; 0 if there is no such order. */
 size_t order_kept_of(RedisModuleString *name);
 
 /* For a full queue: returns the newest waiting node of the longest order, if the longest order has at least two waiting

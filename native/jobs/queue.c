@@ -414,7 +414,8 @@ QueueNode *queue_rival(Queue *queue, const QueuePlace *place) {
         QueueFlow newcomer = {.key = place->keys[i], .level = i + 1};
         uint64_t with_it = (own ? own->queued : 0) + 1;
         if (longest == own || longest->queued * weight(queue, &newcomer) <= with_it * weight(queue, longest)) {
-            flow = own; /* the difference is too small on this level; continue with the children */
+            flow = own; /* the difference between the flow of this place and the longest flow is too small on this
+                         * level; continue with the children of the flow of this place */
             continue;
         }
         while (longest->level < queue->levels) longest = longest_child(queue, longest);

@@ -60,13 +60,14 @@ typedef struct QueueLimits {
     uint64_t linger; /* how long an empty flow counts as a neighbor, in the unit of queue_tick */
 } QueueLimits;
 
-/* `levels` is 1 to QUEUE_LEVELS. */
+/* Returns a new, empty queue. `levels` is the number of levels of flows, 1 to QUEUE_LEVELS. */
 Queue *queue_new(QueueAllocator allocator, int levels);
-/* The queue must be empty and must have no outstanding items. */
+/* Frees a queue, which must be empty and must have no outstanding items. */
 void queue_free(Queue *queue);
 /* Sets the limits for future pops. Outstanding items are not affected. A new queue has no limits. */
 void queue_limit(Queue *queue, QueueLimits limits);
-/* Sets the time, which must not go back. Frees flows that have been empty for `linger`. */
+/* Sets the time, in the unit that the owner has chosen for `linger`. The time must not go back. Frees flows that have
+ * been empty for `linger`. */
 void queue_tick(Queue *queue, uint64_t now);
 
 void queue_push(Queue *queue, QueueNode *node, const QueuePlace *place);

@@ -140,7 +140,7 @@ Job *queues_rival(const JobClass *class, void *data, QueueName name, const Queue
 
 /* ---- The next job ---- */
 
-/* 1: a job of this queue may be handed out now. */
+/* 1: a job of the queue `name` (QueueName) may be handed out now. `ready` is 1 if the worker has called QA.READY. */
 static int has_capacity(int name, int ready, const JobsCapacity *capacity) {
     if (name == QUEUE_OF_NOTICES) return 1;
     if (capacity->all <= 0 || (!ready && name != QUEUE_OF_EARLY)) return 0;
@@ -163,7 +163,7 @@ static void set_limits(void) {
     queue_tick(queues[QUEUE_OF_FUNCTIONS], now_ms);
 }
 
-/* Returns the queue of the next retry that may start now. The queues take turns. -1: no retry may start. */
+/* Returns the queue (QueueName) of the next retry that may start now. The queues take turns. -1: no retry may start. */
 static int next_retry(int ready, const JobsCapacity *capacity) {
     if (!ready) return -1;
     if (running_retry && RedisModule_MonotonicMicroseconds() - running_retry->started_us < RETRY_MS * 1000) return -1;

@@ -26,7 +26,7 @@ typedef struct JobsCapacity {
 } JobsCapacity;
 
 void queues_on_load(void);
-/* `wake` must wake a link that waits for jobs. */
+/* Stores `wake`, the function that wakes a link that waits for jobs. Call it before the first job is queued. */
 void queues_attach(void (*wake)(void));
 
 /* Queues a new job. An order (order.h) runs its jobs one after the other. If the order of this job has a running job,
@@ -42,7 +42,8 @@ void queues_remove(Job *job);
 
 /* 1: a job can be handed out. If `ready` is 0, only a job that may be handed out before QA.READY counts. */
 int queues_available(int ready, const JobsCapacity *capacity);
-/* Takes the next job that fits into `capacity`. NULL: no such job is queued. */
+/* Takes the next job that fits into `capacity` from its queue, and subtracts the job from `capacity`. Notices are not
+ * subtracted. `ready` has the same meaning as in queues_available. NULL: no such job is queued. */
 Job *queues_take(int ready, JobsCapacity *capacity);
 
 /* Call it when a job that was handed out has ended, so that the next retry can start. */
@@ -60,9 +61,11 @@ Job *queues_rival(const JobClass *class, void *data, QueueName name, const Queue
 size_t queues_length(QueueName name);
 /* The queue for a job of this class with a waiting client. */
 QueueName queues_of_client(const JobClass *class);
-size_t queues_functions(void); /* including jobs that wait in an order */
-size_t queues_bulk(void);      /* the number of queued jobs of the bulk class (queue.h) */
+/* The number of queued jobs of user functions with a waiting client, including jobs that wait in an order. */
+size_t queues_functions(void);
+size_t queues_bulk(void); /* the number of queued jobs of the bulk class (queue.h), without jobs to retry */
 /* Counts the users that have, or had in the last 10 s (LINGER_MS in queues.c), jobs of own functions, and the users of
  * jobs of models in the same way. Returns the larger of both numbers. */
 size_t queues_users(void);
-size_t queues_ahead(void); /* the total cost, in the worker, of clients' jobs for own functions and models */
+size_t queues_ahead(void); /* the total outstanding cost (queue.h) of clients' jobs for own functions and models, which
+                            * are in the worker now */

@@ -18,7 +18,7 @@ static Blob *blob_new(size_t room) {
     return blob;
 }
 
-/* Takes ownership of the caller's reference to the string. */
+/* Adds a chunk of `length` bytes. Takes ownership of the caller's reference to the string. */
 static void add_chunk(Blob *blob, RedisModuleString *chunk, size_t length) {
     blob->chunks[blob->n++] = chunk;
     blob->size += length;

@@ -36,7 +36,7 @@ const char *blob_part(const Blob *blob, size_t at, size_t length, char *room);
 /* Adds the chunks to the arguments of a command. */
 void blob_add_to(const Blob *blob, ArgList *args);
 void blob_save(RedisModuleIO *io, const Blob *blob);
-/* NULL: the file is damaged. */
+/* Reads a blob that blob_save has written. NULL: the file is damaged. */
 Blob *blob_load(RedisModuleIO *io);
 /* Adds the bytes to the digest; the result does not depend on the chunks. */
 void blob_digest(RedisModuleDigest *digest, const Blob *blob);

@@ -88,7 +88,7 @@ static void add_names(ArgList *args, const char *word, const Names *names) {
     for (size_t i = 0; i < names->n; i++) arg_list_add(args, names->items[i].data, names->items[i].length);
 }
 
-/* The arguments of AI.MODELSTORE after the key. */
+/* Returns the arguments of AI.MODELSTORE after the key. */
 static ArgList model_args(const Model *model) {
     ArgList args = arg_list_new(FIXED_ARGS + model->inputs.n + model->outputs.n + model->blob->n);
     arg_list_word(&args, runnable_backend(&model->run));
@@ -205,7 +205,7 @@ static void model_digest(RedisModuleDigest *digest, void *value) {
     RedisModule_DigestEndSequence(digest);
 }
 
-/* A copy shares the bytes of the model, but has its own ref and statistics. */
+/* Returns a copy of a model, for COPY. The copy shares the bytes of the model, but has its own ref and statistics. */
 static void *model_copy(RedisModuleString *from, RedisModuleString *to, const void *value) {
     (void)from;
     const Model *model = value;

@@ -9,13 +9,13 @@
 typedef struct ModelSpec {
     ModelBackend backend;
     char device[DEVICE_MAX + 1];
-    RedisModuleString *tag; /* or NULL */
+    RedisModuleString *tag; /* NULL: no TAG */
     long long batch_size, min_batch_size, min_batch_timeout_ms;
     RedisModuleString **inputs, **outputs;
     int n_inputs, n_outputs;
     RedisModuleString **chunks;
     int n_chunks;
-    size_t size;     /* of all chunks */
+    size_t size;     /* the bytes of all chunks together */
     char error[200]; /* the buffer for error lines that contain a value */
 } ModelSpec;
 

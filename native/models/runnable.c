@@ -86,8 +86,8 @@ void runnable_release(Runnable *runnable) {
 
 /* ---- Registry ---- */
 
-/* Adds a reference. 0: the last reference was already released. (Another thread may release a reference at any time.)
- */
+/* Adds a reference and returns 1. 0: the last reference was already released. (Another thread may release a reference
+ * at any time.) */
 static int try_retain(Runnable *runnable) {
     unsigned refs = atomic_load_explicit(&runnable->refs, memory_order_relaxed);
     while (refs > 0)
@@ -97,7 +97,8 @@ static int try_retain(Runnable *runnable) {
     return 0;
 }
 
-/* Returns the value with this ref. `class` NULL: the value may have any class. */
+/* Returns a new reference to the value with this ref. `class` NULL: the value may have any class. NULL: there is no
+ * such value, or its last reference was already released. */
 static Runnable *by_ref(const RunnableClass *class, uint64_t ref) {
     for (Runnable *runnable = registry; runnable; runnable = runnable->next)
         if (runnable->ref == ref && (!class || runnable->class == class)) return try_retain(runnable) ? runnable : NULL;

@@ -26,14 +26,14 @@ typedef struct RunStats {
 typedef struct Runnable Runnable;
 
 typedef struct RunnableClass {
-    const char *type;                                    /* as AI.INFO shows it: MODEL, SCRIPT */
-    const char *noun;                                    /* in errors */
-    const char *backend;                                 /* the backend of all values of the class; NULL: `backend_of`
-                                                          * returns the backend of each value */
+    const char *type;    /* the type that AI.INFO shows: MODEL, SCRIPT */
+    const char *noun;    /* the word for a value of the class in errors: model, script */
+    const char *backend; /* the backend of all values of the class; NULL: `backend_of`
+                          * returns the backend of each value */
     const char *(*backend_of)(const Runnable *runnable); /* used if `backend` is NULL */
-    int counts_samples;
-    void (*free_bytes)(Runnable *runnable); /* on any thread: frees the large part */
-    void (*free)(Runnable *runnable);       /* on the main thread: frees the remaining memory */
+    int counts_samples;                                  /* 1: AI.INFO shows the number of samples; 0: it shows -1 */
+    void (*free_bytes)(Runnable *runnable);              /* on any thread: frees the large part */
+    void (*free)(Runnable *runnable);                    /* on the main thread: frees the remaining memory */
 } RunnableClass;
 
 /* The first member of a Model and of a Script. */
@@ -64,11 +64,11 @@ void runnable_reply_trial(RedisModuleCtx *ctx, const Runnable *runnable);
 /* Returns a new reference to the value with this class (NULL: any class) and the ref in `number`. NULL: there is no
  * such value, and the function has replied with an error. */
 Runnable *runnable_by_ref_or_reply(RedisModuleCtx *ctx, const RunnableClass *class, RedisModuleString *number);
-/* Calls `visit` for every registered value of the class. `visit` must not read the bytes of the value, because they may
- * already be freed. */
+/* Calls `visit` with `data` for every registered value of the class. `visit` must not read the bytes of the value,
+ * because they may already be freed. */
 void runnable_each(const RunnableClass *class, void (*visit)(Runnable *runnable, void *data), void *data);
 
-/* Calls `visit` for every model and script that the worker refuses. */
+/* Calls `visit` with `data` for every model and script that the worker refuses (REFUSED_AFTER). */
 void runnable_each_refused(void (*visit)(const Runnable *runnable, void *data), void *data);
 
 /* Stores the name of the value's key in `runnable`. The worker loads a model or script before the module stores it in
@@ -79,7 +79,7 @@ void runnable_renamed(RedisModuleCtx *ctx, RedisModuleType *type, RedisModuleStr
 /* Reads device and tag from an RDB file and remembers the name of the key. 0: the file is damaged. */
 int runnable_load(RedisModuleIO *io, Runnable *runnable);
 void runnable_save(RedisModuleIO *io, const Runnable *runnable);
-/* The memory that a Runnable owns outside its struct. */
+/* Returns the bytes of memory that a Runnable owns outside its struct. */
 size_t runnable_memory(const Runnable *runnable);
 
 const char *runnable_backend(const Runnable *runnable);

@@ -8,16 +8,18 @@
 /* 1: the argument is `word`, in upper or lower case. */
 int arg_is(RedisModuleString *argument, const char *word);
 
-/* Reads an integer from 0 to `max`. 0: the argument is not such an integer. */
+/* Reads an integer from 0 to `max`. Returns 1, or 0 if the argument is not such an integer. */
 int arg_count(RedisModuleString *argument, long long max, long long *value);
 
 /* 1: argv[at] equals one of the earlier arguments argv[first], argv[first + step], argv[first + 2 * step] and so on. */
 int arg_comes_twice(RedisModuleString **argv, int first, int step, int at);
 
-/* Removes the first word from a comma-separated list. 0: the list is empty. */
+/* Removes the first word from a comma-separated list. The list is the *left bytes at *at. Sets *word and *length to the
+ * word, which may be empty, and moves *at and *left past the word and its comma. Returns 1, or 0 if the list is
+ * empty. */
 int list_next(const char **at, size_t *left, const char **word, size_t *length);
 
-/* A position in argv. */
+/* A position in argv: `at` is the index of the next argument to read. */
 typedef struct Cursor {
     RedisModuleString **argv;
     int argc, at;
@@ -35,7 +37,8 @@ typedef struct ArgRange {
     int first, n;
 } ArgRange;
 
-/* Moves past the next `n` arguments and returns them. 0: there are fewer arguments. */
+/* Moves past the next `n` arguments and sets *range to these arguments. Returns 1, or 0 if there are fewer
+ * arguments. */
 int cursor_range(Cursor *cursor, long long n, ArgRange *range);
 /* Reads the value of TIMEOUT, in milliseconds. Returns NULL or an error line; `missing` is the error for a missing
  * value. */

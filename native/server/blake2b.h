@@ -13,14 +13,14 @@ typedef struct Blake2b {
     size_t filled, out_length;
 } Blake2b;
 
-/* `out_length` is 1 to BLAKE2B_MAX_OUT bytes. `key_length` is 0 to BLAKE2B_MAX_KEY bytes. */
+/* Starts a hash. `out_length` is 1 to BLAKE2B_MAX_OUT bytes. `key_length` is 0 to BLAKE2B_MAX_KEY bytes. */
 void blake2b_begin(Blake2b *hash, size_t out_length, const void *key, size_t key_length);
 void blake2b_add(Blake2b *hash, const void *data, size_t length);
 
 /* Writes `out_length` bytes and clears the state. */
 void blake2b_end(Blake2b *hash, uint8_t *out);
 
-/* Writes two digits for each byte, and a NUL. */
+/* Writes `length` bytes as hexadecimal text: two digits for each byte, and a NUL at the end. */
 void hex_text(char *text, const uint8_t *bytes, size_t length);
 
 /* 1: the first `length` bytes are equal. The running time depends only on `length`. */

@@ -168,8 +168,8 @@ static Sender *sender_of(const char *id) {
     return NULL;
 }
 
-/* If the table is full, the new sender replaces the sender with the oldest last message. If the last message of the
- * replaced sender is outside the window, its messages cannot be replayed. */
+/* Stores the last sequence of a sender. If the table is full, the new sender replaces the sender with the oldest last
+ * message. If the last message of the replaced sender is outside the window, its messages cannot be replayed. */
 static void remember(const char *id, uint64_t sequence) {
     Sender *sender = sender_of(id);
     if (!sender && sender_count < MAX_SENDERS) {
@@ -200,7 +200,8 @@ static int is_signed(const uint8_t *message, size_t length, const char *sender) 
     return found;
 }
 
-/* Returns NULL, or the reason to refuse the message. */
+/* Returns NULL, or the reason to refuse the message. `sender` is a node id, and `kind` is the kind of message that the
+ * caller expects. */
 static const char *fault_of(const uint8_t *message, size_t length, const char *sender, uint8_t kind) {
     if (length < PAYLOAD_AT || memcmp(message, MARK, sizeof MARK - 1) || message[sizeof MARK - 1] != kind)
         return "it is not signed";

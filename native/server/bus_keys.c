@@ -146,8 +146,8 @@ static void find_own_paths(void) {
     RedisModule_FreeString(NULL, dir);
 }
 
-/* Writes a random key into a new file. If a different server creates the file at the same time, link() fails, and this
- * server uses that file. */
+/* Writes a random key into a new file with this path. If a different server creates the file at the same time, link()
+ * fails, and this server uses the file of the other server. */
 static void create_own(const char *path) {
     char fresh[PATH_MAX], text[2 * OWN_BYTES + 1];
     uint8_t bytes[OWN_BYTES];
@@ -190,7 +190,8 @@ static int read_own(const char *path, KeySource source) {
 
 /* ---- The ring ---- */
 
-/* A child process of the server uses its parent's keys, except with qa.bus-key-file. */
+/* Finds the keys again if the last search was REFRESH_MS or longer ago. A child process of the server uses its parent's
+ * keys, except with qa.bus-key-file. */
 static void refresh(void) {
     if (*config.bus_key_file) {
         long long now = RedisModule_Milliseconds();

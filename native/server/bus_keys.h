@@ -18,12 +18,15 @@ KeySource bus_key_source(void);
 /* The name of the source in INFO. */
 const char *bus_key_source_name(void);
 
-/* Copies key number `index`. 0: there is no such key. Key 0 signs. A signature by any key is valid. */
+/* Copies key number `index` (from 0) to `key`, which must have BUS_KEY_BYTES bytes. Returns 1, or 0 if there is no such
+ * key. Key 0 signs. A signature by any key is valid. */
 int bus_key(int index, uint8_t *key);
 
-/* Derives a secret from key number `index`. Servers with the same key derive the same secret. The secret does not
- * reveal the key. 0: there is no such key. */
+/* Derives a secret of BUS_KEY_BYTES bytes from key number `index`. `purpose` is a constant text: each purpose has a
+ * different secret. Servers with the same key derive the same secret. The secret does not reveal the key. Returns 1, or
+ * 0 if there is no such key. */
 int bus_secret(int index, const char *purpose, uint8_t *secret);
 
-/* Logs a warning at most once a minute, so that a foreign server cannot fill the log. */
+/* Logs a warning at most once a minute, so that a foreign server cannot fill the log. `format` has one %s, which
+ * `detail` replaces. */
 void bus_complain(const char *format, const char *detail);

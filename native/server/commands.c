@@ -22,7 +22,8 @@ static int set_categories(const CommandSpec *spec, RedisModuleCommand *command) 
     return RedisModule_SetCommandACLCategories(command, spec->categories ? spec->categories : derived);
 }
 
-/* By default the server assumes that a module's command reads and writes its key. */
+/* Tells the server that a command with the flag `readonly` only reads its key. By default, the server assumes that a
+ * module's command reads and writes its key. */
 static int set_key_is_read(const CommandSpec *spec, RedisModuleCommand *command) {
     if (!spec->first_key || !strstr(spec->flags, "readonly")) return REDISMODULE_OK;
     RedisModuleCommandKeySpec keys[2] = {

@@ -34,7 +34,9 @@ enum {
     KEY_BOTH = REDISMODULE_CMD_KEY_RW | REDISMODULE_CMD_KEY_ACCESS | REDISMODULE_CMD_KEY_UPDATE,
 };
 
-/* For a command with getkeys-api: reports the keys of a range whose positions start at `offset`. */
+/* For a command with getkeys-api: reports the keys of a range of arguments to the server. `offset` is added to the
+ * positions of the range, if the range does not count from the start of the command. `flags` is KEY_READ, KEY_WRITE or
+ * KEY_BOTH. */
 void report_keys_at(RedisModuleCtx *ctx, int offset, ArgRange range, int flags);
 
 /* Registers `n` commands. Allows the worker's user to run commands whose names start with QA. or AI. If the server

@@ -51,7 +51,7 @@ enum { SETTING_COUNT = sizeof SETTINGS / sizeof *SETTINGS };
 
 /* ---- Texts ---- */
 
-/* Returns NULL, or an error (to be freed). */
+/* Checks the value of qa.worker-command. Returns NULL, or an error (to be freed). */
 static RedisModuleString *check_command(const char *text, size_t length) {
     int count;
     RedisModule_Free(config_split_command(text, &count));
@@ -59,7 +59,8 @@ static RedisModuleString *check_command(const char *text, size_t length) {
     return RedisModule_CreateStringPrintf(NULL, "qa.worker-command has an unclosed double quote: %.200s", text);
 }
 
-/* Accepts any text. The part that uses the path reports a path that cannot be used. */
+/* Accepts any text as the value of a setting that is a path. The part that uses the path reports a path that cannot be
+ * used. */
 static RedisModuleString *check_path(const char *text, size_t length) { return NULL; }
 
 static RedisModuleString *check_environment(const char *text, size_t length) {
@@ -172,7 +173,8 @@ static int set_number(const char *name, long long value, void *data, RedisModule
     return REDISMODULE_OK;
 }
 
-/* RedisAI's default is the folder `backends` next to the module. */
+/* Returns the default of BACKENDSPATH. As in RedisAI, this is the folder `backends` next to the module. Empty: the path
+ * of the module is unknown or too long. */
 static char *default_backends_path(void) {
     static const char FOLDER[] = "/backends";
     Dl_info own;

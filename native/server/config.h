@@ -55,8 +55,8 @@ extern Config config;
 /* Registers and loads the settings. */
 int config_on_load(RedisModuleCtx *ctx);
 
-/* For QA.HELLO: replies with alternating names and values of the qa.* settings that the worker needs: all numbers and
- * three of the texts. Returns the number of elements. */
+/* For QA.HELLO: replies with alternating names and values of the qa.* settings that the worker needs: all numbers, and
+ * the texts worker-command, answer-keys and model-cache-dir. Returns the number of elements. */
 int config_reply_pairs(RedisModuleCtx *ctx);
 
 /* 1: the user does bulk work (qa.bulk-users). */

@@ -17,7 +17,8 @@ int link_on_load(RedisModuleCtx *ctx);
 /* Gives the worker's user its rights. Call it after all commands are registered. */
 int link_create_user(RedisModuleCtx *ctx);
 
-/* `name` must live as long as the module. */
+/* Allows the worker's user to run the command with this name. Call it before link_create_user. `name` must live as long
+ * as the module. */
 void link_allow_command(const char *name);
 
 /* 1: the worker's user may run this command of the module, regardless of its ACL categories. These are the AI.* and

@@ -18,9 +18,9 @@ typedef struct RespReader {
 /* One token. The elements of an aggregate follow as separate tokens. */
 typedef struct RespToken {
     char type;         /* '+', '-', ':', '$', '*'; with RESP_3 also '_', '#', ',', '%', '~', '(' */
-    int null;          /* $-1, *-1 or _ */
+    int null;          /* 1: the token is a null: $-1, *-1 or _ */
     long long integer; /* ':' and '#': the value; '*', '%', '~': number of elements */
-    const char *text;  /* '+', '-', '$', ',', '(' */
+    const char *text;  /* the bytes of '+', '-', '$', ',' and '(' */
     size_t length;
 } RespToken;
 

@@ -4,5 +4,5 @@
 #include "server/module_api.h"
 #include "server/resp.h"
 
-/* resp_valid() must have accepted the buffer with the same flags. */
+/* Replies with the value in the buffer. resp_valid() must have accepted the buffer with the same flags. */
 void resp_reply(RedisModuleCtx *ctx, const char *buffer, size_t length, unsigned flags);

@@ -116,7 +116,7 @@ static bool no_words;
 static IndexVector *vector; /* NULL: rank by words */
 
 /* Draws a vector with a length of about 1: one of 64 random topics, plus noise. So the cosines vary as for real texts.
- */
+ * Returns the scale of the vector. */
 static float draw_vector(int8_t *values) {
     static int8_t topics[64][DIMS];
     static bool made;
@@ -131,7 +131,8 @@ static float draw_vector(int8_t *values) {
     return (float)(1 / sqrt(sum));
 }
 
-/* Attaches vectors to all documents: one passage for every five sentences. */
+/* Attaches vectors to all documents: one passage for every five sentences. `each` is the number of sentences of a
+ * document. */
 static void embed(Index *index, unsigned documents, unsigned each) {
     static uint8_t packed[1000 * (12 + DIMS)];
     uint32_t total = each / PASSAGE;

@@ -11,8 +11,8 @@ static IndexPending *begin(Index *index, const char *id) {
     return pending;
 }
 
-/* Returns the number of sentences that a ranking finds for the term. Sets *frequency to the term's document frequency.
- */
+/* Returns the number of sentences that a ranking finds for the term. Sets *frequency to the term's document frequency,
+ * and *best to the best hit if `best` is not NULL and there is a hit. */
 static size_t ask(Index *index, const char *text, uint64_t *frequency, IndexHit *best) {
     static IndexHit hits[INDEX_MAX_HITS];
     static double weights[INDEX_MAX_HITS];

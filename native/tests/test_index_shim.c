@@ -76,10 +76,12 @@ static void copy_id(char *ids, size_t number, const void *id, size_t length) {
 
 /* Ranks sentences.
  * - `terms` has for each term: u64 frequency, u32 length, bytes.
- * - `packed` is the packed vector (parse_vector). NULL: no vector.
+ * - `packed` and `numbers` are the arguments of parse_vector. `packed` NULL: no vector.
  * - Writes the id of each hit's document to `ids`, 64 bytes for each id.
  * - Writes for each hit three numbers to `scores`: score, total and cosine.
  * - Writes for each hit three numbers to `places`: sentence, first sentence of the passage, sentences of the passage.
+ * - `weights` and `frequencies` are arrays of IndexRanking.
+ * - Writes the number of sentences and the number of terms of the index to `totals`.
  * Returns the number of hits, or a negative error code. */
 EXPORT int shim_rank(Index *index, const uint8_t *terms, size_t count, size_t k, int global, uint64_t sentences,
                      const IndexFilter *filter, const uint8_t *digest, const uint8_t *packed, uint32_t dims,

@@ -161,7 +161,7 @@ static void test_bulk_gets_its_share_and_no_more(void) {
         of_bulk += item >= bulk && item < bulk + 20;
         queue_release(queue, &item->node.hold);
     }
-    CHECK(of_bulk == 5); /* one of 1 + QUEUE_INTERACTIVE_WEIGHT */
+    CHECK(of_bulk == 5); /* one of every 1 + QUEUE_INTERACTIVE_WEIGHT turns */
     for (Item *item; (item = pop(queue));) queue_release(queue, &item->node.hold);
     queue_free(queue);
 }
@@ -175,7 +175,7 @@ static void test_a_flow_with_neighbours_has_little_out(void) {
     send(queue, &one[0], 0, 8, 0, 99, 1);
     CHECK(!queue_ready(queue));
     queue_release(queue, &many[0].node.hold);
-    CHECK(pop(queue) == &one[0]); /* not the ninth item of the other flow, which has seven outstanding items */
+    CHECK(pop(queue) == &one[0]); /* not the ninth item of user 7, whose flow has seven outstanding items */
     for (int i = 1; i < 7; i++) {
         queue_release(queue, &many[i].node.hold);
         CHECK(!queue_ready(queue));
@@ -250,7 +250,7 @@ static void test_one_that_went_another_way_counts_as_out(void) {
     CHECK(queue_flows(queue, QUEUE_LEVELS) == 0);
     send(queue, &waits, 0, 8, 0, 9, 1);
     for (int i = 0; i < 2; i++) {
-        CHECK(!queue_ready(queue)); /* the outstanding cost is above the whole limit */
+        CHECK(!queue_ready(queue)); /* the outstanding cost is above the limit of the whole queue */
         queue_release(queue, &held[i].node.hold);
     }
     CHECK(pop(queue) == &waits);
@@ -401,7 +401,7 @@ static void test_random_operations_with_limits(unsigned seed) {
             queue_release(queue, &item->node.hold);
             out[at] = 0;
             if (rand() % 4) break;
-            queue_push_front(queue, &item->node, &item->place); /* its worker died */
+            queue_push_front(queue, &item->node, &item->place); /* as after the death of the worker that had the item */
             queued++;
             break;
         default: {

@@ -8,8 +8,8 @@
 
 typedef enum { BEAT_OF_WORKER, BEAT_OF_INFERENCE } BeatSection;
 
-/* Reads pairs of a name and a value. A value without a pair does not change. 0: a name is unknown or a value is
- * invalid. Then no value changes, and `error` has an error line. */
+/* Reads the arguments of QA.BEAT: pairs of a name and a value. A value without a pair does not change. 0: a name is
+ * unknown or a value is invalid. Then no value changes, and `error` has an error line. */
 int beat_read(RedisModuleString **argv, int argc, char *error, size_t size);
 
 /* Sets all values to 0. Call it when a new worker starts. */

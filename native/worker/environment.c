@@ -12,7 +12,8 @@
 #include "server/config.h"
 #include "server/module_api.h"
 
-/* A name that ends with a star matches all names with this prefix. */
+/* The names of the variables that every worker gets. A name that ends with a star stands for all names with this
+ * prefix. */
 static const char *const ALLOWED[] = {
     /* paths, locale and time zone */
     "PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TEMP", "TMP", "TZ", "LANG", "LANGUAGE", "LC_*", "XDG_CACHE_HOME",

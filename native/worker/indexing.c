@@ -57,8 +57,9 @@ static int QA_INDEXING_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
 
 /* ---- The end of a worker ---- */
 
-/* Returns the count at the start of the stored value. Returns 0 if there is no value, or if the value has no count: the
- * document was marked as failed, and has been written again since. */
+/* Returns how many workers have ended while they indexed the document: the count at the start of the stored value.
+ * Returns 0 if there is no value, or if the value has no count: the document was marked as failed, and has been written
+ * again since. */
 static long long ends_before(RedisModuleCtx *ctx, RedisModuleString *key, RedisModuleString *name) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "HGET", "ss", key, name);
     long long count = 0;

@@ -105,7 +105,8 @@ static void remove_waiter(Waiter *waiter) {
     else last_waiter = waiter->previous;
 }
 
-/* Wakes a waiting link. QA_NEXT_Reply writes the reply in the next round of the event loop. */
+/* Wakes a waiting link. QA_NEXT_Reply writes the reply in the next round of the event loop. `timer_is_over` 1: the
+ * timer of the waiter has called this function, so there is no timer to stop. */
 static void wake(Waiter *waiter, int timer_is_over) {
     if (waiter->woken) return;
     waiter->woken = 1;

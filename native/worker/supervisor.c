@@ -79,7 +79,7 @@ static void on_tick(RedisModuleCtx *ctx, void *data);
 
 static long long now_ms(void) { return (long long)(RedisModule_MonotonicMicroseconds() / 1000); }
 
-/* Records a sign of life of the worker. */
+/* Records a sign of life of the worker, such as a heartbeat: its silence starts again at 0. */
 static void heard(void) {
     silence_ms = 0;
     active_ms = now_ms();
@@ -156,8 +156,8 @@ static void describe_exit(int status) {
     info.last_exit = last_exit;
 }
 
-/* 1: the process has ended. ECHILD also means that the process has ended, because the server reaps child processes
- * too. */
+/* Reaps a process that has ended. 1: the process has ended. ECHILD also means that the process has ended, because the
+ * server reaps child processes too. */
 static int reap(pid_t pid) {
     int status;
     pid_t got = waitpid(pid, &status, WNOHANG);
@@ -187,7 +187,8 @@ static void schedule_start(RedisModuleCtx *ctx, int was_ready) {
     RedisModule_CreateTimer(ctx, delay, on_start, NULL);
 }
 
-/* Runs in a timer, because ending jobs writes keys. */
+/* Handles the death of the worker, as the top of this file describes. Runs in a timer, because ending jobs writes
+ * keys. */
 static void on_death(RedisModuleCtx *ctx, void *data) {
     death_scheduled = 0;
     token[0] = '\0';
@@ -248,7 +249,8 @@ static int set_flags(int fd, int non_blocking) {
     return non_blocking ? fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) : 0;
 }
 
-/* Moves the worker's end of a pipe or socket to a descriptor above 9, so that dup2 onto 0 to 3 does not close it. */
+/* Moves the worker's end of a pipe or socket to a descriptor above 9, so that dup2 onto 0 to 3 does not close it.
+ * Returns 0, or -1 if no descriptor is left. */
 static int raise_end(int *fd) {
     int raised = fcntl(*fd, F_DUPFD_CLOEXEC, 10);
     if (raised < 0) return -1;
@@ -297,7 +299,8 @@ static void new_token(void) {
     hex_text(token, bytes, sizeof bytes);
 }
 
-/* Returns a port of the server. 0: the server does not listen on this kind of port, or was built without TLS. */
+/* Returns a port of the server. `name` is the setting of the port: port or tls-port. 0: the server does not listen on
+ * this kind of port, or was built without TLS. */
 static int listening_port(RedisModuleCtx *ctx, const char *name) {
     RedisModuleString *text = server_setting(ctx, name);
     int port = atoi(RedisModule_StringPtrLen(text, NULL));
@@ -351,8 +354,8 @@ static void add_setting(RedisModuleCtx *ctx, RedisModuleString *to, const char *
     RedisModule_FreeString(NULL, value);
 }
 
-/* Adds the data for a TLS connection: the certificate authorities that the server trusts, and the certificate of the
- * server as a client. */
+/* Adds the data for a TLS connection to the first line (introduce): the port, the certificate authorities that the
+ * server trusts, and the certificate of the server as a client. */
 static void add_tls(RedisModuleCtx *ctx, RedisModuleString *to, int port) {
     char text[48];
     RedisModuleString *own = server_setting(ctx, "tls-client-cert-file");
@@ -369,7 +372,8 @@ static void add_tls(RedisModuleCtx *ctx, RedisModuleString *to, int port) {
     add_text(to, "}");
 }
 
-/* Sends the first line on the control socket: the worker's token and number, and the server's addresses. */
+/* Sends the first line on the control socket: the worker's token and number, and the server's addresses. Returns 0, or
+ * -1 if the line is too long or cannot be written. */
 static int introduce(RedisModuleCtx *ctx) {
     RedisModuleString *path = server_setting(ctx, "unixsocket"), *bind = server_setting(ctx, "bind");
     int port = listening_port(ctx, "port"), tls_port = listening_port(ctx, "tls-port");
@@ -460,9 +464,9 @@ static void on_start(RedisModuleCtx *ctx, void *data) {
 
 /* ---- Watching ---- */
 
-/* Records the last time when a silent worker was active. A slow worker is active: its threads use processor time, or
- * wait for a processor or a disk. After a late tick, the worker counts as active, because an unread heartbeat may have
- * arrived. */
+/* Records the last time when a silent worker was active. `since` is the time since the last tick. Both times are in
+ * milliseconds. A slow worker is active: its threads use processor time, or wait for a processor or a disk. After a
+ * late tick, the worker counts as active, because an unread heartbeat may have arrived. */
 static void watch_activity(long long now, long long since) {
     long long before_us = cpu_us;
     int is_late = since > ON_TIME_MS, is_silent = silence_ms >= MISSED_BEAT_MS;

@@ -36,7 +36,7 @@ const WorkerInfo *supervisor_info(void);
  * this error. */
 const char *supervisor_refusal(void);
 
-/* 1: `token` is the token of the current worker. Compares in constant time. */
+/* 1: `token` is the token of the current worker. Compares in constant time, because a client may try tokens. */
 int supervisor_check_token(const char *token, size_t length);
 
 /* Call supervisor_hello, supervisor_beat or supervisor_ready when the worker has sent QA.HELLO, QA.BEAT or QA.READY. */

@@ -56,7 +56,7 @@ class AuditLog:
             origin: where the change came from.
             what: more fields of the line. A field whose value is None is left out.
 
-        If the file cannot be written any more, the service continues, and its log reports each lost line.
+        If the file cannot be written any more, no error is raised, and the log of the process reports each lost line.
         """
         if not self._path:
             return
@@ -84,7 +84,7 @@ class AuditLog:
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _MODE)
 
     def _follow(self) -> None:
-        """Open the file again if it was replaced or removed."""
+        """Open the file again if it was replaced, removed or closed. Raises OSError if it cannot be opened."""
         if self._file >= 0:
             here = os.fstat(self._file)
             try:

@@ -27,7 +27,9 @@ _PRINTED = {"id", "created", "revoked"}
 
 
 def given_keys(text: bytes, now: float) -> list[ApiKey]:
-    """Return the records of the keys; InvalidInput names the line of an invalid key.
+    """Return the records of the keys in the order of `text`; InvalidInput names the line of an invalid key.
+
+    `now` is the time of creation in the records, in seconds since 1970.
 
     >>> given_keys(b'{"key": "qac_0123456789ab_' + b"s" * 43 + b'", "name": "the shop", "scopes": ["ask"]}', 0)[0].name
     'the shop'

@@ -40,6 +40,7 @@ class LimitState:
     """The state of a limit. The limit holds for a window, such as a second or a day.
 
     Attributes:
+        name: `REQUESTS`, `CONCURRENT` or `SENTENCES`.
         left: how much of the limit is left in this window.
         reset_seconds: for a limit per day, the time until the day ends. For a limit per second, the time until all its
             requests may start at once or, after a refusal, until one more request may start. 0 for the limit of
@@ -61,6 +62,8 @@ class CountedRequest:
     Attributes:
         counts: the state of each limit of the key.
         refused: the name of the limit that refuses the request; empty if the request is allowed.
+        retry_after_seconds: the time after which the client may retry a refused request; without meaning if the request
+            is allowed.
         member: identifies the request while it is in flight; empty if the key has no limit of concurrent requests.
         here: whether only this process counted the request.
     """
@@ -77,7 +80,9 @@ class ReservedSentences:
     """Sentences that were counted before they are written.
 
     Attributes:
-        day: the day for which the sentences count.
+        sentences: the number of sentences to count.
+        day: the day (UTC) for which the sentences count, in days since 1970.
+        count: the state of the daily limit after the sentences were counted.
         refused: whether the key had already reached its daily limit, so that no sentence was counted.
     """
 
@@ -188,7 +193,10 @@ class _LocalCounts:
         self._paced = 0.0
 
     def begin(self, rate: int, most: int) -> tuple[int, int, int, int]:
-        """Count a request and return the same reply as the script. `rate` is in requests per second."""
+        """Count a request and return the same reply as the script.
+
+        `rate` is the limit of requests per second, and `most` is the limit of concurrent requests. 0 means no limit.
+        """
         if most and self.running >= most:
             return 2, 0, 1_000_000, 0
         left, full = 0, 0.0

@@ -81,7 +81,7 @@ class ApiKey:
     revoked: int | None = None
 
     def state(self, now: float) -> str:
-        """Return ``valid``, ``expired`` or ``revoked``."""
+        """Return ``valid``, ``expired`` or ``revoked`` at the time `now`. A revoked key never becomes ``expired``."""
         if self.revoked is not None:
             return "revoked"
         return "valid" if self.expires is None or now < self.expires else "expired"
@@ -109,7 +109,7 @@ class ApiKey:
 
     @classmethod
     def from_json(cls, raw: bytes) -> Self:
-        """Read the stored form; InvalidInput if it is malformed."""
+        """Read the stored form; raise InvalidInput if it is malformed."""
         try:
             value = orjson.loads(raw)
             limits = KeyLimits(**value.pop("limits"))
@@ -216,7 +216,10 @@ def record_of(
 
 
 def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
-    """Return the scopes in the order of `SCOPES`, without duplicates; InvalidInput names an unknown scope."""
+    """Return the scopes in the order of `SCOPES`, without duplicates.
+
+    InvalidInput names an unknown scope, or says that no scope is given.
+    """
     given = tuple(scopes)
     unknown = [scope for scope in given if scope not in SCOPES]
     if unknown or not given:
@@ -242,7 +245,7 @@ def parse(text: bytes) -> tuple[str, bytes] | None:
 
 
 def find(keys: Mapping[str, ApiKey], text: bytes) -> ApiKey | None:
-    """Return the key with this text, whether valid or not; None if no key has this text.
+    """Return the key with this text, whether valid or not; None if no key has this text. `keys` are all keys by id.
 
     The duration of the call does not reveal whether the id or the secret is wrong.
     """

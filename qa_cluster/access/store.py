@@ -30,7 +30,7 @@ MAX_KEYS = 1000
 # The time for which a list in memory is used while a shard that is up does not report its changes.
 KEEP_SECONDS = 1.0
 # `READ_SECONDS` is the timeout for reading the lists of keys. A read waits at most `PATIENCE_SECONDS` for all lists.
-# Then one list is enough, because each list has all keys.
+# After this time, one list is enough, because each list has all keys.
 READ_SECONDS = 5.0
 PATIENCE_SECONDS = 0.25
 
@@ -90,7 +90,7 @@ class ApiKeys:
         return self.last if self._seen == self._reports.key_changes else None
 
     async def current(self) -> KeyList:
-        """Return the current list; ClusterError if no shard responds."""
+        """Return the current list; raise ClusterError if no shard responds."""
         fresh = await self._reports.drain(without_down=True)
         if not self._holds(fresh):
             async with self._lock:
@@ -109,7 +109,8 @@ class ApiKeys:
         """Store a new key.
 
         If a shard does not store it, the key is removed again and ClusterError is raised. Do not use the key then. If
-        the list is full, the new key replaces the record that was revoked first. Ids in `keep` are never replaced.
+        the list is full, the new key replaces the record of the key that was revoked first. If no key is revoked,
+        InvalidInput is raised. Records with an id in `keep` are never replaced.
         """
         stored = await self.all()
         if len(stored) >= MAX_KEYS:
@@ -164,7 +165,7 @@ class ApiKeys:
         return {key_id.decode() for key_id, raw in records if any(one.get(key_id) != raw for one in lists)}
 
     async def complete(self, key: ApiKey) -> None:
-        """Store a key that `all` has returned in the lists that lack it; ClusterError if a shard failed.
+        """Store a key that `all` has returned in the lists that lack it; raise ClusterError if a shard failed.
 
         A revoked key replaces the records in all lists. A key that is not revoked replaces no record, because another
         client may revoke the key at the same time.
@@ -173,7 +174,7 @@ class ApiKeys:
             raise ClusterError(f"key {key.id} is not stored on every shard ({failed}): repeat the command")
 
     async def revoke(self, key_id: str) -> ApiKey:
-        """Revoke a key permanently; NotFound if it does not exist.
+        """Revoke a key permanently; raise NotFound if it does not exist.
 
         If a shard fails, ClusterError is raised. Repeat the call to complete it.
         """
@@ -189,7 +190,7 @@ class ApiKeys:
         return revoked
 
     async def replace(self, key: ApiKey) -> None:
-        """Replace the record of an existing key; ClusterError if a shard failed."""
+        """Replace the record of an existing key; raise ClusterError if a shard failed."""
         if failed := await self._everywhere("HSET", key.id, key.to_json()):
             raise ClusterError(
                 f"key {key.id} was replaced, but not on every shard ({failed}): repeat the command when all shards"
@@ -197,7 +198,11 @@ class ApiKeys:
             )
 
     async def clear(self) -> int:
-        """Delete all records and return their number. The services then require no key."""
+        """Delete all records and return their number.
+
+        The services then require no key, except services with `keys_required`. These services refuse requests until the
+        cluster has a key.
+        """
         stored = await self.all()
         keys = list(map(api_keys_key, partition_tags(self.partitions)))
         await self._shards.execute_many([(key, ("UNLINK", key)) for key in keys])
@@ -205,7 +210,10 @@ class ApiKeys:
         return len(stored)
 
     async def _make_room(self, stored: list[ApiKey], count: int) -> None:
-        """Remove the record of the key that was revoked first; InvalidInput if no key is revoked."""
+        """Remove the record of the key that was revoked first; raise InvalidInput if no key is revoked.
+
+        `stored` are the keys that may be removed. `count` is the number of all keys, for the error.
+        """
         revoked = [key for key in stored if key.revoked is not None]
         if not revoked:
             raise InvalidInput(f"there are {count} keys, the limit is {MAX_KEYS}: revoke one first")
@@ -241,7 +249,7 @@ class ApiKeys:
     async def _lists(self) -> list[Mapping[bytes, bytes]]:
         """Return the lists that could be read in time: all lists, or the lists of the shards that respond.
 
-        ClusterError if no shard responds.
+        Raises ClusterError if no shard responds.
         """
         down = self._shards.down
         names = [name for name in self._names() if not down or self._shards.shard_of_key(name) not in down]

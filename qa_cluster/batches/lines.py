@@ -36,7 +36,12 @@ class InputLine:
 
 @dataclass(frozen=True, slots=True)
 class LineRequest:
-    """The request that a line contains."""
+    """The request that a line contains.
+
+    Attributes:
+        custom_id: the client's name of the request, which the line of its result repeats.
+        body: the body of the request to the endpoint of the batch.
+    """
 
     custom_id: str
     body: dict[str, Any]
@@ -79,7 +84,12 @@ def _line(number: int, text: bytes, end: int, *, too_long: bool) -> InputLine | 
 
 
 class LineError(InvalidInput):
-    """A line is not a valid request of the batch. `code` is the error code, `param` the name of the wrong field."""
+    """A line is not a valid request of the batch.
+
+    Attributes:
+        code: the error code of OpenAI's interface.
+        param: the name of the wrong field of the line; None if the error concerns no single field.
+    """
 
     def __init__(self, code: str, text: str, param: str | None = None) -> None:
         super().__init__(text)
@@ -92,7 +102,7 @@ class LineError(InvalidInput):
 
 
 def read_request(line: InputLine, endpoint: str) -> LineRequest:
-    """Return the request in a line; LineError if it is not a valid request to `endpoint`."""
+    """Return the request in a line; raise LineError if it is not a valid request to `endpoint`."""
     if not line.text:
         raise LineError("line_too_long", f"the line has more than {MAX_LINE_BYTES} bytes")
     try:
@@ -121,7 +131,12 @@ def read_request(line: InputLine, endpoint: str) -> LineRequest:
 
 
 class LineCheck:
-    """Checks all lines of a file and collects the first `MAX_ERRORS` errors."""
+    """Checks all lines of a file and collects the first `MAX_ERRORS` errors.
+
+    Attributes:
+        total: the number of lines that were checked.
+        errors: the errors, in the form in which a batch lists them.
+    """
 
     def __init__(self, endpoint: str, most_lines: int) -> None:
         self._endpoint = endpoint
@@ -132,11 +147,14 @@ class LineCheck:
 
     @property
     def ended(self) -> bool:
-        """Whether the check can stop before the end of the file."""
+        """Whether the check can stop before the end of the file.
+
+        The check can stop if it has found `MAX_ERRORS` errors or too many lines.
+        """
         return len(self.errors) >= MAX_ERRORS or self.total > self._most_lines
 
     def add(self, line: InputLine) -> None:
-        """Check the next line."""
+        """Check the next line of the file. If the line is not valid, add its error to `errors`."""
         self.total += 1
         try:
             if self.total > self._most_lines:

@@ -79,7 +79,7 @@ def owner_of(key_id: str) -> str:
 
 
 def is_owner(text: str) -> bool:
-    """Return whether a text is the name of an owner."""
+    """Return whether a text is the name of an owner: the form of the id of an API key, or `ANONYMOUS_OWNER`."""
     return _OWNER.match(text) is not None
 
 
@@ -105,7 +105,13 @@ def is_batch_id(text: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BatchFile:
-    """A file: the input or a result of a batch. Times are seconds since 1970."""
+    """A file: the input or a result of a batch. Times are seconds since 1970.
+
+    Attributes:
+        bytes: the size of the file.
+        parts: the number of parts in which the cluster stores the file.
+        purpose: `BATCH` for an input file, `BATCH_OUTPUT` for a result file.
+    """
 
     id: str
     bytes: int
@@ -144,7 +150,13 @@ class BatchFile:
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """A client's request to create a batch; `check` validates it."""
+    """A client's request to create a batch; `check` validates it.
+
+    Attributes:
+        endpoint: one of `ENDPOINTS`.
+        completion_window: the time in which the batch may run, in hours, such as ``24h``.
+        metadata: names and values of the client, which the service returns with the batch.
+    """
 
     input_file_id: str
     endpoint: str
@@ -218,9 +230,15 @@ class Batch:
     """A batch. Times are seconds since 1970.
 
     Attributes:
-        times: the time of each change of the status, by OpenAI's names.
+        times: the time of each change of the status, by OpenAI's names. ``expires_at`` is in the future at first.
+        total: the number of requests; 0 until the input file was validated.
+        completed, failed: the numbers of successful and of failed requests.
         done: the number of lines whose results are recorded.
         offset: the offset in the input file of the first line that is not done, in bytes.
+        output, error: the files of outputs and of errors that the running batch writes.
+        output_file_id, error_file_id: the ids of these files after the end of the batch. None: the batch has not ended,
+            or the file is empty.
+        errors: the errors of the input file or of the whole batch; empty if the batch has no such error.
         keep_until: when the batch and its results expire.
     """
 
@@ -309,7 +327,11 @@ class Batch:
 
 
 def new_batch_fields(request: BatchRequest, now: int, ttl_seconds: int) -> list[str | int]:
-    """Return the fields of a new batch's hash in the cluster. Names and values alternate."""
+    """Return the fields of a new batch's hash in the cluster. Names and values alternate.
+
+    `now` is the time of creation, in seconds since 1970. The batch and its results are kept until `ttl_seconds` after
+    the batch expires.
+    """
     expires = now + request.window_seconds
     values: dict[str, str | int] = {
         "input_file_id": request.input_file_id,

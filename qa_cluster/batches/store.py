@@ -3,10 +3,12 @@
 A worker in this module is a batch worker: a process that answers the requests of batches.
 
 An owner is an API key, or all clients without an API key together. All Redis keys of an owner have the same hash tag,
-so each change is one atomic script. The keys have no TTL, because a server at its memory limit evicts keys with a TTL
-first. Instead, each record has a time of expiry: reads ignore expired records, and `prune` deletes them.
+so one atomic script can change several of them. The keys have no TTL, because a server at its memory limit evicts keys
+with a TTL first. (Only the lease has a TTL.) Instead, each record has a time of expiry: reads ignore expired records,
+and `prune` deletes them.
 
-If a shard has a replica, a change is acknowledged after a replica has it, or at the latest after `REPLICA_WAIT_MS`.
+If a shard has a replica, a method that changes records of files or batches with a script returns after a replica has
+the change, or at the latest after `REPLICA_WAIT_MS`.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ class StoreFull(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The reply of the script that records results: the number of done lines, and the status of the batch."""
+    """The reply of the script that records results: the stored number of done lines, and the status of the batch."""
 
     done: int
     status: str
@@ -120,12 +122,15 @@ class BatchStore:
         return file
 
     async def put_part(self, owner: str, file_id: str, part: int, data: bytes) -> None:
-        """Store a part of a file. Each part except the last has `PART_BYTES` bytes."""
+        """Store part number `part` (from 0) of a file. Each part except the last has `PART_BYTES` bytes."""
         key = keys.batch_part_key(file_id, part, owner)
         await self._shards.execute(key, "SET", key, data)
 
     async def end_file(self, owner: str, file: BatchFile) -> BatchFile:
-        """Make an uploaded file visible; ClusterError if its upload took too long. All its parts must be stored."""
+        """Make an uploaded file visible, and return its record. All parts of the file must be stored.
+
+        Raises ClusterError if the upload took so long that its reservation has expired and was removed.
+        """
         args = (file.id, file.bytes, file.expires_at, ceil(time() * 1e6), *file.fields())
         names = (keys.batch_sizes_key(owner), keys.batch_files_key(owner), keys.batch_file_key(file.id, owner))
         if not await self._acknowledged(ScriptCall("store_batch_file", names, args)):
@@ -133,7 +138,7 @@ class BatchStore:
         return file
 
     async def file(self, owner: str, file_id: str) -> BatchFile:
-        """Return a file; NotFound if the owner has no such file."""
+        """Return a file; raise NotFound if the owner has no such file."""
         if is_file_id(file_id):
             found = await self._hash(keys.batch_file_key(file_id, owner))
             if found and int(found["expires_at"]) > time():
@@ -148,7 +153,10 @@ class BatchStore:
         return [file for file in files if file.expires_at > time()]
 
     async def read_parts(self, owner: str, file: BatchFile, first: int = 0) -> AsyncIterator[bytes]:
-        """Yield the parts of a file, starting with part `first`; ClusterError if a part is missing."""
+        """Yield the parts of a file, starting with part `first` (counted from 0).
+
+        Raises ClusterError if a part is missing.
+        """
         for part in range(first, file.parts):
             key = keys.batch_part_key(file.id, part, owner)
             data = await self._shards.execute(key, "GET", key)
@@ -157,7 +165,7 @@ class BatchStore:
             yield data
 
     async def delete_file(self, owner: str, file_id: str) -> None:
-        """Delete a file; BatchConflict if an open batch reads it."""
+        """Delete a file; raise BatchConflict if an open batch reads it."""
         file = await self.file(owner, file_id)
         for batch in await self.open_batches(owner):
             if batch.request.input_file_id == file_id:
@@ -165,7 +173,10 @@ class BatchStore:
         await self._remove_file(owner, file.id, file.parts)
 
     async def discard_file(self, owner: str, file_id: str, parts: int) -> None:
-        """Delete the stored parts of an upload that failed."""
+        """Delete the stored parts of an upload that failed, and release its reserved space.
+
+        `parts` is at least the number of parts that may be stored.
+        """
         await self._remove_file(owner, file_id, parts)
 
     async def _remove_file(self, owner: str, file_id: str, parts: int) -> None:
@@ -228,7 +239,7 @@ class BatchStore:
         return await self.batch(owner, batch_id)
 
     async def batch(self, owner: str, batch_id: str) -> Batch:
-        """Return a batch; NotFound if the owner has no such batch."""
+        """Return a batch; raise NotFound if the owner has no such batch."""
         if is_batch_id(batch_id):
             found = await self._hash(keys.batch_key(batch_id, owner))
             if found and int(found["keep_until"]) > time():
@@ -236,9 +247,10 @@ class BatchStore:
         raise NotFound(f"no such batch: {batch_id[:100]!r}")
 
     async def batches(self, owner: str, *, after: str = "", limit: int = MAX_BATCHES) -> tuple[list[Batch], bool]:
-        """Return a page of an owner's batches, the newest first, and whether older batches follow.
+        """Return at most `limit` of an owner's batches, the newest first, and whether older batches follow.
 
-        The page starts after the batch with the id `after`; if `after` is empty, it starts with the newest batch.
+        The list starts after the batch with the id `after`; raise NotFound if this batch does not exist. If `after` is
+        empty, the list starts with the newest batch.
         """
         ids = await self._newest_first(keys.batches_key(owner))
         if after:
@@ -264,7 +276,7 @@ class BatchStore:
         ]
 
     async def cancel(self, owner: str, batch_id: str) -> Batch:
-        """Cancel a batch; BatchConflict if it has ended.
+        """Cancel a batch; raise BatchConflict if it has ended.
 
         If a worker runs the owner's batches, this worker ends the batch soon. Otherwise, the batch ends at once.
         """
@@ -277,7 +289,7 @@ class BatchStore:
     # Work
 
     async def owners(self) -> list[str]:
-        """Return all owners that have ever uploaded a file."""
+        """Return all owners that have ever started to upload a file, sorted."""
         found = await self._shards.execute(keys.BATCH_OWNERS_KEY, "SMEMBERS", keys.BATCH_OWNERS_KEY)
         return sorted(name for each in found if is_owner(name := each.decode()))
 
@@ -316,17 +328,23 @@ class BatchStore:
         return bool(await self._shards.execute(lease, "SET", lease, token, "NX", "PX", LEASE_MS))
 
     async def release(self, owner: str, token: str) -> None:
-        """Release the lease, so that another worker can start at once."""
+        """Release the lease, so that another worker can start at once. If `token` has no lease, nothing changes."""
         await self._shards.run(ScriptCall("release_batches", (keys.batch_lease_key(owner),), (token,)))
 
     async def start(self, batch: Batch, token: str, total: int) -> Recorded:
-        """Record that the batch is valid, has `total` requests, and starts now."""
+        """Record that the batch is valid, has `total` requests, and starts now.
+
+        Raises LeaseLost if another worker has the lease. If a client has cancelled the batch, nothing is recorded.
+        """
         return await self._record(batch, token, batch.done, [
             "status", "in_progress", "in_progress_at", int(time()), "total", total,
         ])  # fmt: skip
 
     async def renew(self, batch: Batch, token: str) -> Recorded:
-        """Renew the lease; LeaseLost if another worker has it."""
+        """Renew the lease, and return the stored state of the batch.
+
+        Raises LeaseLost if another worker has the lease, or if the batch is not stored any more.
+        """
         return await self._record(batch, token, batch.done, [])
 
     async def record(
@@ -372,7 +390,10 @@ class BatchStore:
         return replace(new, status=recorded.status)
 
     async def end(self, batch: Batch, token: str, status: str, errors: Sequence[Mapping[str, Any]] = ()) -> None:
-        """End a batch, and make its results visible."""
+        """End a batch with this status, and make its results visible; raise LeaseLost if another worker has the lease.
+
+        `errors` are the errors that the batch lists. If the batch has already ended, nothing changes.
+        """
         changed, _ = await self._end(batch, token, status, errors)
         if changed < 0:
             raise LeaseLost(f"another worker runs the batches of {batch.owner}")
@@ -454,7 +475,10 @@ class BatchStore:
         return changed, found.decode()
 
     async def _acknowledged(self, call: ScriptCall) -> Any:
-        """Run a script and return its reply. If the shard has a replica, wait until a replica has the change."""
+        """Run a script and return its reply.
+
+        If the shard has a replica, wait until a replica has the change, but at most `REPLICA_WAIT_MS`.
+        """
 
         async def attempt() -> Any:
             shard = self._shards.shard_of_key(call.keys[0])

@@ -72,6 +72,8 @@ class ClusterStatus:
     """A cluster as a client sees it.
 
     Attributes:
+        shards: for each shard, its name (``shard``), the id of its server (``node_id``) and its ``address``.
+        partitions: the number of partitions of the cluster.
         model_id, model_revision: the default model; empty if the cluster has no default model.
         tracking: whether every shard reports its changes to this client.
     """
@@ -84,7 +86,7 @@ class ClusterStatus:
 
 
 def _settings_of(cluster_url: str) -> Settings:
-    """Return the settings of a client that is given only an address."""
+    """Return the settings of a client that is given only an address, with the password of the local cluster there."""
     settings = Settings()
     return replace(settings, cluster_url=cluster_url, cluster_password=password_at(cluster_url, settings.data_dir))
 
@@ -92,8 +94,9 @@ def _settings_of(cluster_url: str) -> Settings:
 class AsyncClusterClient:
     """Asks the shards and writes to them. Use it in ``async with``, or call `open` and `aclose`.
 
-    `cluster` is a URL ``redis://host:port``, or settings with a `cluster_url`. The password of a local cluster is read
-    from its data folder in the working directory.
+    `cluster` is a URL ``redis://host:port``, or settings with a `cluster_url`. For a URL of a local cluster, the client
+    reads the password from the cluster's data folder in the working directory. Settings contain the password
+    themselves, if the cluster has one.
     """
 
     def __init__(self, cluster: str | Settings) -> None:
@@ -103,7 +106,7 @@ class AsyncClusterClient:
         self._submissions = AsyncSubmissions()
 
     async def open(self) -> Self:
-        """Connect to the cluster; ClusterError if the cluster cannot be reached or is not set up."""
+        """Connect to the cluster; raise ClusterError if the cluster cannot be reached or is not set up."""
         if self._engine is None:
             self._engine = await self._target.open()
         return self
@@ -123,7 +126,7 @@ class AsyncClusterClient:
 
     @property
     def engine(self) -> Engine:
-        """The open engine."""
+        """The engine of the open client. Raises ClusterError if the client is not open."""
         if self._engine is None:
             raise ClusterError("the client is not open: use it in an `async with` block")
         return self._engine
@@ -135,7 +138,8 @@ class AsyncClusterClient:
     def submit(self, question: str, **options: Unpack[AskArguments]) -> Future[AskResult]:
         """Ask a question in the background and return the future of its result; `ask` describes the options.
 
-        A limited number of questions run at the same time. QueueFull if 10,000 submitted questions have no result yet.
+        A limited number of questions run at the same time. Raises QueueFull if 10,000 submitted questions have no
+        result yet.
         """
         return self._submissions.submit(self.ask, question, **options)
 
@@ -153,7 +157,8 @@ class AsyncClusterClient:
     ) -> Any:
         """Find answers in given contexts on a shard; `qa_cluster.pipeline` describes the parameters.
 
-        `inputs` is a dictionary with question and context, or a list of them. The result of a list is a list.
+        `inputs` is a dictionary with question and context, or a list of such dictionaries. The result of a list is a
+        list. `model` is the id of a loaded reader; if it is empty, the default reader answers.
         """
         request = parse_request({"inputs": inputs, "parameters": parameters}, SHARD_LIMITS)
         _, results = await self.engine.pipeline.read(model, request, timeout_seconds=timeout)
@@ -173,7 +178,8 @@ class AsyncClusterClient:
     ) -> WriteResult:
         """Store a document in a collection. With `wait`, return when the document is indexed.
 
-        `if_version` is the version that the document must have now; ``""`` means that it must not exist.
+        `if_version` is the version that the document must have now. ``""`` means that the document must not exist, and
+        None accepts any version.
         """
         return await self.engine.documents.put(
             id,
@@ -257,7 +263,7 @@ class AsyncClusterClient:
         return done
 
     async def get_document(self, id: str, *, collection: str = DEFAULT_COLLECTION) -> Document:
-        """Return the stored document; NotFound if it does not exist."""
+        """Return the stored document; raise NotFound if it does not exist."""
         return await self.engine.documents.get(id, collection)
 
     async def delete_document(
@@ -268,15 +274,18 @@ class AsyncClusterClient:
         if_version: str | None = None,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> str:
-        """Delete a document and return its last version; NotFound if it does not exist."""
+        """Delete a document and return its last version; raise NotFound if it does not exist.
+
+        `if_version` is the version that the document must have now; None accepts any version.
+        """
         return await self.engine.documents.delete(id, collection=collection, if_version=if_version, timeout=timeout)
 
     async def delete_documents(self, *, timeout: float = REMOVE_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
         """Delete the documents that `list_documents` lists for the same arguments, within `timeout` seconds.
 
-        InvalidInput if the arguments select all documents of the collection. `complete` of the result is false if the
-        time was too short, or if a client changed or deleted a selected document meanwhile. A document that was changed
-        meanwhile stays.
+        Raises InvalidInput if the arguments select all documents of the collection. `complete` of the result is false
+        if the time was too short, or if a client changed or deleted a selected document meanwhile. A document that was
+        changed meanwhile stays.
         """
         engine = self.engine
         return await remove_all(engine.listing, engine.documents, choice_of(choice), seconds=timeout)
@@ -293,7 +302,9 @@ class AsyncClusterClient:
     ) -> WriteResult:
         """Set and remove fields of the metadata of a document; its text is not indexed again.
 
-        NotFound if the document does not exist.
+        `metadata` has the fields to set, and `remove` has the names of the fields to remove. `if_version` is the
+        version that the document must have now; None accepts any version. Raises NotFound if the document does not
+        exist.
         """
         change = MetadataChange.of(metadata, remove)
         return await self.engine.documents.change_metadata(
@@ -311,8 +322,8 @@ class AsyncClusterClient:
     ) -> MetadataUpdate:
         """Change the metadata of each document that `list_documents` lists for `choice`, as `update_document` does.
 
-        InvalidInput if `choice` selects all documents of the collection. Documents that are written meanwhile are
-        skipped. If not all documents are changed after `timeout` seconds, the call ends. To continue, pass the
+        Raises InvalidInput if `choice` selects all documents of the collection. Documents that are written meanwhile
+        are skipped. If not all documents are changed after `timeout` seconds, the call ends. To continue, pass the
         `next_cursor` of the result to the next call.
         """
         engine, change = self.engine, MetadataChange.of(metadata, remove)
@@ -333,9 +344,9 @@ class AsyncClusterClient:
         filter: str | Iterable[str] = (),
         limit: int = DEFAULT_SHOWN_VALUES,
     ) -> FieldValues:
-        """Return the most frequent values of a field with their counts, and its least and greatest value.
+        """Return the `limit` most frequent values of a field with their counts, and its least and greatest value.
 
-        `filters` and `filter` select the documents, as in `ask`. InvalidInput if no document has the field.
+        `filters` and `filter` select the documents, as in `ask`. Raises InvalidInput if no document has the field.
         """
         chosen = choice_of({"filters": filters, "filter": filter}).chosen
         return await self.engine.fields.values(name, collection=collection, chosen=chosen, limit=limit)
@@ -343,7 +354,10 @@ class AsyncClusterClient:
     async def document_page(
         self, cursor: str = "", *, limit: int = DEFAULT_PAGE, **choice: Unpack[ChoiceArguments]
     ) -> DocumentPage:
-        """Return one page of `list_documents`; the next page starts at its `next_cursor`."""
+        """Return one page of `list_documents`, with at most `limit` documents.
+
+        `cursor` is the `next_cursor` of the page before this page. If `cursor` is empty, this is the first page.
+        """
         return await self.engine.listing.page(cursor, limit=limit, choice=choice_of(choice))
 
     def list_documents(self, **choice: Unpack[ChoiceArguments]) -> AsyncIterator[DocumentEntry]:
@@ -366,7 +380,7 @@ class AsyncClusterClient:
         return await self.engine.collections.entries()
 
     async def collection(self, name: str) -> CollectionEntry:
-        """Return one collection; NotFound if it does not exist."""
+        """Return one collection; raise NotFound if it does not exist."""
         return await self.engine.collections.entry(name)
 
     async def api_keys(self) -> list[ApiKey]:
@@ -384,6 +398,7 @@ class AsyncClusterClient:
     ) -> tuple[ApiKey, str]:
         """Create an API key and return its record and its text. The text is not stored.
 
+        `qa_cluster.access.records.new_key` describes the arguments.
         As soon as a key exists, the REST services of the cluster refuse requests without a key.
         """
         key, text = new_key(
@@ -400,16 +415,20 @@ class AsyncClusterClient:
     async def ensure_api_keys(self, keys: Sequence[ApiKey]) -> tuple[list[ApiKey], list[ApiKey]]:
         """Store the given keys that the cluster lacks; return the new keys, and the given keys that are revoked.
 
-        InvalidInput if a stored key with the same id differs. In this case, no key is stored.
+        Raises InvalidInput if a stored key with the same id differs. In this case, no key is stored.
         """
         return await self.engine.api_keys.ensure(keys)
 
     async def revoke_api_key(self, id: str) -> ApiKey:
-        """Revoke a key for all services; NotFound if it does not exist."""
+        """Revoke a key for all services; raise NotFound if it does not exist."""
         return await self.engine.api_keys.revoke(id)
 
     async def clear_api_keys(self) -> int:
-        """Delete the records of all keys and return their number. The services then require no key."""
+        """Delete the records of all keys and return their number.
+
+        The services then require no key, except services that other machines can reach. These services refuse all
+        requests until the cluster has a key again, unless they run with `http_without_keys`.
+        """
         return await self.engine.api_keys.clear()
 
     async def pins(self, collection: str = DEFAULT_COLLECTION) -> tuple[Pin, ...]:
@@ -421,7 +440,7 @@ class AsyncClusterClient:
         await self.engine.guidance.put_pin(pin, collection)
 
     async def delete_pin(self, question: str, *, collection: str = DEFAULT_COLLECTION) -> None:
-        """Delete the pin of a question; NotFound if the question has no pin."""
+        """Delete the pin of a question; raise NotFound if the question has no pin."""
         await self.engine.guidance.delete_pin(question, collection)
 
     async def synonyms(self, collection: str = DEFAULT_COLLECTION) -> Synonyms:

@@ -48,7 +48,7 @@ class ClientThread:
         self._submissions = Submissions()
 
     def open(self) -> Self:
-        """Connect to the cluster; ClusterError if the cluster cannot be reached or is not set up."""
+        """Connect to the cluster; raise ClusterError if the cluster cannot be reached or is not set up."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="qa-cluster-client", daemon=True)

@@ -65,7 +65,8 @@ class ClusterClient(ClientThread):
     def submit(self, question: str, **options: Unpack[AskArguments]) -> Future[AskResult]:
         """Ask a question in the background and return the future of its result; `ask` describes the options.
 
-        A limited number of questions run at the same time. QueueFull if 10,000 submitted questions have no result yet.
+        A limited number of questions run at the same time. Raises QueueFull if 10,000 submitted questions have no
+        result yet.
         """
         return self._submissions.submit(self.ask, question, **options)
 
@@ -83,7 +84,8 @@ class ClusterClient(ClientThread):
     ) -> Any:
         """Find answers in given contexts on a shard; `qa_cluster.pipeline` describes the parameters.
 
-        `inputs` is a dictionary with question and context, or a list of them. The result of a list is a list.
+        `inputs` is a dictionary with question and context, or a list of such dictionaries. The result of a list is a
+        list. `model` is the id of a loaded reader; if it is empty, the default reader answers.
         """
         return self._run(self._client.pipeline(inputs, model=model, timeout=timeout, **parameters))
 
@@ -101,7 +103,8 @@ class ClusterClient(ClientThread):
     ) -> WriteResult:
         """Store a document in a collection. With `wait`, return when the document is indexed.
 
-        `if_version` is the version that the document must have now; ``""`` means that it must not exist.
+        `if_version` is the version that the document must have now. ``""`` means that the document must not exist, and
+        None accepts any version.
         """
         return self._run(
             self._client.put_document(
@@ -153,7 +156,7 @@ class ClusterClient(ClientThread):
         )
 
     def get_document(self, id: str, *, collection: str = DEFAULT_COLLECTION) -> Document:
-        """Return the stored document; NotFound if it does not exist."""
+        """Return the stored document; raise NotFound if it does not exist."""
         return self._run(self._client.get_document(id, collection=collection))
 
     def delete_document(
@@ -164,7 +167,10 @@ class ClusterClient(ClientThread):
         if_version: str | None = None,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> str:
-        """Delete a document and return its last version; NotFound if it does not exist."""
+        """Delete a document and return its last version; raise NotFound if it does not exist.
+
+        `if_version` is the version that the document must have now; None accepts any version.
+        """
         return self._run(
             self._client.delete_document(id, collection=collection, if_version=if_version, timeout=timeout)
         )
@@ -172,9 +178,9 @@ class ClusterClient(ClientThread):
     def delete_documents(self, *, timeout: float = REMOVE_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
         """Delete the documents that `list_documents` lists for the same arguments, within `timeout` seconds.
 
-        InvalidInput if the arguments select all documents of the collection. `complete` of the result is false if the
-        time was too short, or if a client changed or deleted a selected document meanwhile. A document that was changed
-        meanwhile stays.
+        Raises InvalidInput if the arguments select all documents of the collection. `complete` of the result is false
+        if the time was too short, or if a client changed or deleted a selected document meanwhile. A document that was
+        changed meanwhile stays.
         """
         return self._run(self._client.delete_documents(timeout=timeout, **choice))
 
@@ -190,7 +196,9 @@ class ClusterClient(ClientThread):
     ) -> WriteResult:
         """Set and remove fields of the metadata of a document; its text is not indexed again.
 
-        NotFound if the document does not exist.
+        `metadata` has the fields to set, and `remove` has the names of the fields to remove. `if_version` is the
+        version that the document must have now; None accepts any version. Raises NotFound if the document does not
+        exist.
         """
         return self._run(
             self._client.update_document(
@@ -209,8 +217,8 @@ class ClusterClient(ClientThread):
     ) -> MetadataUpdate:
         """Change the metadata of each document that `list_documents` lists for `choice`, as `update_document` does.
 
-        InvalidInput if `choice` selects all documents of the collection. Documents that are written meanwhile are
-        skipped. If not all documents are changed after `timeout` seconds, the call ends. To continue, pass the
+        Raises InvalidInput if `choice` selects all documents of the collection. Documents that are written meanwhile
+        are skipped. If not all documents are changed after `timeout` seconds, the call ends. To continue, pass the
         `next_cursor` of the result to the next call.
         """
         return self._run(
@@ -230,9 +238,9 @@ class ClusterClient(ClientThread):
         filter: str | Iterable[str] = (),
         limit: int = DEFAULT_SHOWN_VALUES,
     ) -> FieldValues:
-        """Return the most frequent values of a field with their counts, and its least and greatest value.
+        """Return the `limit` most frequent values of a field with their counts, and its least and greatest value.
 
-        `filters` and `filter` select the documents, as in `ask`. InvalidInput if no document has the field.
+        `filters` and `filter` select the documents, as in `ask`. Raises InvalidInput if no document has the field.
         """
         return self._run(
             self._client.field_values(name, collection=collection, filters=filters, filter=filter, limit=limit)
@@ -241,7 +249,10 @@ class ClusterClient(ClientThread):
     def document_page(
         self, cursor: str = "", *, limit: int = DEFAULT_PAGE, **choice: Unpack[ChoiceArguments]
     ) -> DocumentPage:
-        """Return one page of `list_documents`; the next page starts at its `next_cursor`."""
+        """Return one page of `list_documents`, with at most `limit` documents.
+
+        `cursor` is the `next_cursor` of the page before this page. If `cursor` is empty, this is the first page.
+        """
         return self._run(self._client.document_page(cursor, limit=limit, **choice))
 
     def list_documents(self, **choice: Unpack[ChoiceArguments]) -> Iterator[DocumentEntry]:
@@ -264,7 +275,7 @@ class ClusterClient(ClientThread):
         return self._run(self._client.collections())
 
     def collection(self, name: str) -> CollectionEntry:
-        """Return one collection; NotFound if it does not exist."""
+        """Return one collection; raise NotFound if it does not exist."""
         return self._run(self._client.collection(name))
 
     def api_keys(self) -> list[ApiKey]:
@@ -282,6 +293,7 @@ class ClusterClient(ClientThread):
     ) -> tuple[ApiKey, str]:
         """Create an API key and return its record and its text. The text is not stored.
 
+        `qa_cluster.access.records.new_key` describes the arguments.
         As soon as a key exists, the REST services of the cluster refuse requests without a key.
         """
         return self._run(
@@ -293,16 +305,20 @@ class ClusterClient(ClientThread):
     def ensure_api_keys(self, keys: Sequence[ApiKey]) -> tuple[list[ApiKey], list[ApiKey]]:
         """Store the given keys that the cluster lacks; return the new keys, and the given keys that are revoked.
 
-        InvalidInput if a stored key with the same id differs. In this case, no key is stored.
+        Raises InvalidInput if a stored key with the same id differs. In this case, no key is stored.
         """
         return self._run(self._client.ensure_api_keys(keys))
 
     def revoke_api_key(self, id: str) -> ApiKey:
-        """Revoke a key for all services; NotFound if it does not exist."""
+        """Revoke a key for all services; raise NotFound if it does not exist."""
         return self._run(self._client.revoke_api_key(id))
 
     def clear_api_keys(self) -> int:
-        """Delete the records of all keys and return their number. The services then require no key."""
+        """Delete the records of all keys and return their number.
+
+        The services then require no key, except services that other machines can reach. These services refuse all
+        requests until the cluster has a key again, unless they run with `http_without_keys`.
+        """
         return self._run(self._client.clear_api_keys())
 
     def pins(self, collection: str = DEFAULT_COLLECTION) -> tuple[Pin, ...]:
@@ -314,7 +330,7 @@ class ClusterClient(ClientThread):
         return self._run(self._client.put_pin(pin, collection=collection))
 
     def delete_pin(self, question: str, *, collection: str = DEFAULT_COLLECTION) -> None:
-        """Delete the pin of a question; NotFound if the question has no pin."""
+        """Delete the pin of a question; raise NotFound if the question has no pin."""
         return self._run(self._client.delete_pin(question, collection=collection))
 
     def synonyms(self, collection: str = DEFAULT_COLLECTION) -> Synonyms:

@@ -112,7 +112,14 @@ def check_timeout(seconds: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RestCall:
-    """One request to the service. `timeout` limits it and its retries, in seconds; None: the timeout of the client."""
+    """One request to the service.
+
+    Attributes:
+        content: the JSON body; None if the request has no body or has `files`.
+        query: the parameters of the query string. A parameter with a list is repeated.
+        timeout: limits the request with all its retries, in seconds; None means the timeout of the client.
+        files: the names and contents of the files of a form; None if the body is not a form.
+    """
 
     method: str
     path: str
@@ -123,7 +130,7 @@ class RestCall:
     files: Sequence[tuple[str, bytes]] | None = None
 
     def arguments(self, left: float) -> dict[str, Any]:
-        """Return the arguments of httpx for an attempt that has `left` seconds."""
+        """Return the arguments of httpx for an attempt, when `left` seconds of the timeout of the call are left."""
         headers = dict(self.headers or {})
         if self.content is not None:
             headers["content-type"] = "application/json"
@@ -157,7 +164,10 @@ def submit_call(question: str, arguments: AskArguments) -> RestCall:
 
 
 def pending_result(content: bytes) -> tuple[str, str] | None:
-    """Return the path of a pending result and its last error, if any; None if the content is a finished result."""
+    """Return the path of a pending result, and its last error; None if the content is a finished result.
+
+    The error is a colon and a text, for the end of an error message. It is empty if there was no error.
+    """
     value = parsed_object(content)
     if value.get("object") != "qa.submission":
         return None
@@ -185,7 +195,10 @@ def _milliseconds(seconds: float) -> int:
 
 
 def as_json(value: object, what: str = "the options", option: int | None = None) -> bytes:
-    """Encode a value with an option of orjson; InvalidInput names `what` if the value has no JSON form."""
+    """Encode a value as JSON; InvalidInput names `what` if the value has no JSON form.
+
+    `option` are the options of orjson; None means its defaults.
+    """
     try:
         return orjson.dumps(value, option=option)
     except TypeError as error:
@@ -193,7 +206,10 @@ def as_json(value: object, what: str = "the options", option: int | None = None)
 
 
 def pipeline_call(inputs: PipelineInputs, model: str, timeout: float, parameters: Mapping[str, Any]) -> RestCall:
-    """Return the request that finds answers in given contexts."""
+    """Return the request that finds answers in given contexts.
+
+    `model` is the id of a reader; empty means the default reader. `timeout` is in seconds.
+    """
     body = {"inputs": inputs, "parameters": parameters}
     content = as_json(body, "inputs and parameters", orjson.OPT_SERIALIZE_NUMPY)
     path = f"/models/{quote(model or 'default', safe='')}"
@@ -211,7 +227,7 @@ def document_path(document_id: str) -> str:
 
 
 def _choice(arguments: ChoiceArguments) -> _Query:
-    """Return the query parameters that select documents; InvalidInput or InputTooLong for invalid arguments."""
+    """Return the query parameters that select documents; raise InvalidInput or InputTooLong for invalid arguments."""
     choice_of(arguments)
     filters, short = arguments.get("filters"), arguments.get("filter") or ()
     given: _Query = {
@@ -285,7 +301,10 @@ def field_values_call(
 
 
 def condition(if_version: str | None) -> dict[str, str]:
-    """Return the header of a conditional write. An empty version means that the document must not exist."""
+    """Return the header of a conditional write.
+
+    An empty version means that the document must not exist. Without a version (None), there is no header.
+    """
     if if_version is None:
         return {}
     return {"if-match": f'"{if_version}"'} if if_version else {"if-none-match": "*"}
@@ -297,7 +316,7 @@ def collection_query(collection: str) -> _Query:
 
 
 def collection_call(method: str, name: str, timeout: float | None = None) -> RestCall:
-    """Return a request that concerns a collection."""
+    """Return a request with this method about one collection. `timeout` is in seconds; None: the client's timeout."""
     path = f"/collections/{check_collection(name)}"
     if timeout is None:
         return RestCall(method, path)
@@ -313,7 +332,11 @@ def put_call(
     *,
     vectors: Mapping[str, Any] | None = None,
 ) -> RestCall:
-    """Return the request that stores a document."""
+    """Return the request that stores a document.
+
+    `if_version` is as in `condition`, and `timeout` is in seconds. `vectors` are the prepared vectors of the document
+    in their JSON form; None means that the shard makes the vectors.
+    """
     body: dict[str, Any] = {"text": document.text, "title": document.title, "metadata": dict(document.metadata)}
     if vectors is not None:
         body["vectors"] = dict(vectors)
@@ -323,7 +346,7 @@ def put_call(
 
 
 def upload_call(files: UploadFiles, options: UploadArguments) -> RestCall:
-    """Return the request that uploads files; InvalidInput if a file cannot be read."""
+    """Return the request that uploads files; raise InvalidInput if a file cannot be read."""
     timeout = options.get("timeout", UPLOAD_SECONDS)
     collection = options.get("collection", DEFAULT_COLLECTION)
     given = {
@@ -363,7 +386,10 @@ def _error_of(response: httpx.Response) -> QAError:
 
 
 def unreachable(url: httpx.URL, lost: httpx.TransportError | None, tries: int) -> ClusterError:
-    """Return the error for a service that cannot be reached."""
+    """Return the error for a service that cannot be reached.
+
+    `lost` is the error of the last attempt, and `tries` is the number of all attempts.
+    """
     if found := explain_failure(lost, of_service=True):
         return ClusterError(f"the service at {url} cannot be reached: {found}")
     hint = ": is it running (`qa-cluster serve`)?" if isinstance(lost, httpx.ConnectError) else ""
@@ -387,7 +413,7 @@ def content_of(response: httpx.Response) -> bytes:
 
 
 def parsed(content: bytes) -> Any:
-    """Return the JSON value of a body; ProtocolError if the body is not JSON."""
+    """Return the JSON value of a body; raise ProtocolError if the body is not JSON."""
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError as error:
@@ -395,7 +421,7 @@ def parsed(content: bytes) -> Any:
 
 
 def parsed_object(content: bytes) -> dict[str, Any]:
-    """Return the JSON object of a body; ProtocolError for any other value."""
+    """Return the JSON object of a body; raise ProtocolError for any other value."""
     value = parsed(content)
     if not isinstance(value, dict):
         raise ProtocolError("the service's response is not a JSON object")
@@ -411,7 +437,7 @@ def parsed_list(content: bytes, kind: type[_Listed], what: str = "list") -> tupl
 
 
 def parsed_models(content: bytes) -> list[LoadedModel]:
-    """Return the models that a body lists."""
+    """Return the models that a body lists; raise ProtocolError if the body lists none. Unknown fields are ignored."""
     known = {entry.name for entry in fields(LoadedModel)}
     try:
         models = parsed_object(content)["data"]

@@ -93,7 +93,7 @@ class Client:
     Args:
         api_key: the key, if the service requires one.
         tls_ca: the PEM file of the authority that signed the certificate of an ``https`` service; by default, the
-            authorities that the system trusts. ConfigError if the file cannot be used.
+            authorities that the system trusts. Raises ConfigError if the file cannot be used.
         timeout: the default timeout of calls, in seconds.
         retry: when a call is retried; ``RetryPolicy(attempts=1)`` never retries.
         transport: a transport of httpx, for tests and proxies.
@@ -117,7 +117,7 @@ class Client:
         self._submissions = Submissions()
 
     def close(self) -> None:
-        """Close all connections. Unfinished submitted questions fail."""
+        """Close all connections. Unfinished submitted questions are cancelled or fail."""
         self._submissions.cancel()
         self._http.close()
         self._submissions.close()
@@ -196,7 +196,7 @@ class Client:
     ) -> Any:
         """Find answers in given contexts, as `POST /models/{id}` does; `qa_cluster.pipeline` describes the parameters.
 
-        `inputs` is a dictionary with question and context, or a list of them. The result of one
+        `inputs` is a dictionary with question and context, or a list of such dictionaries. The result of one
         dictionary is ``{"score", "start", "end", "answer"}``, or a list of up to `top_k` such answers. The result of a
         list is the list of the results of its dictionaries.
         """
@@ -217,8 +217,9 @@ class Client:
     ) -> WriteResult:
         """Store a document in a collection. With `wait`, return when the document is indexed.
 
-        `if_version` is the version that the document must have now; ``""`` means that it must not exist. `vectors` are
-        the vectors of the document's passages, from ``qa_cluster.vectors.prepared.PreparedVectors.to_dict``.
+        `if_version` is the version that the document must have now. ``""`` means that the document must not exist, and
+        None accepts any version. `vectors` are the vectors of the document's passages, from
+        ``qa_cluster.vectors.prepared.PreparedVectors.to_dict``.
         """
         document = Document(id, text, title or "", metadata or {})
         call = put_call(document, collection, if_version, wait, self._seconds(timeout), vectors=vectors)
@@ -233,20 +234,23 @@ class Client:
         return parsed_list(self._send(upload_call(files, options)), UploadedFile, "list of uploaded files")
 
     def get_document(self, id: str, *, collection: str = DEFAULT_COLLECTION) -> Document:
-        """Return the stored document; NotFound if it does not exist."""
+        """Return the stored document; raise NotFound if it does not exist."""
         return Document.from_json(self._send(RestCall("GET", document_path(id), query=collection_query(collection))))
 
     def delete_document(self, id: str, *, collection: str = DEFAULT_COLLECTION, if_version: str | None = None) -> None:
-        """Delete a document; NotFound if it does not exist."""
+        """Delete a document; raise NotFound if it does not exist.
+
+        `if_version` is the version that the document must have now; None accepts any version.
+        """
         query, headers = collection_query(collection), condition(if_version)
         self._send(RestCall("DELETE", document_path(id), query=query, headers=headers))
 
     def delete_documents(self, *, timeout: float | None = None, **choice: Unpack[ChoiceArguments]) -> Removal:
         """Delete the documents that `list_documents` lists for the same arguments, within `timeout` seconds.
 
-        InvalidInput if the arguments select all documents of the collection. `complete` of the result is false if the
-        time was too short, or if a client changed or deleted a selected document meanwhile. A document that was changed
-        meanwhile stays.
+        Raises InvalidInput if the arguments select all documents of the collection. `complete` of the result is false
+        if the time was too short, or if a client changed or deleted a selected document meanwhile. A document that was
+        changed meanwhile stays.
         """
         return Removal.from_dict(parsed_object(self._send(removal_call(self._seconds(timeout), choice))))
 
@@ -261,7 +265,9 @@ class Client:
     ) -> WriteResult:
         """Set and remove fields of the metadata of a document; its text is not indexed again.
 
-        NotFound if the document does not exist.
+        `metadata` has the fields to set, and `remove` has the names of the fields to remove. `if_version` is the
+        version that the document must have now; None accepts any version. Raises NotFound if the document does not
+        exist.
         """
         call = update_call(id, metadata, remove, collection, if_version)
         return WriteResult.from_dict(parsed_object(self._send(call)))
@@ -277,8 +283,8 @@ class Client:
     ) -> MetadataUpdate:
         """Change the metadata of each document that `list_documents` lists for `choice`, as `update_document` does.
 
-        InvalidInput if `choice` selects all documents of the collection. Documents that are written meanwhile are
-        skipped. If not all documents are changed after `timeout` seconds, the call ends. To continue, pass the
+        Raises InvalidInput if `choice` selects all documents of the collection. Documents that are written meanwhile
+        are skipped. If not all documents are changed after `timeout` seconds, the call ends. To continue, pass the
         `next_cursor` of the result to the next call.
         """
         call = updates_call(metadata, remove, cursor, self._seconds(timeout), choice)
@@ -298,9 +304,9 @@ class Client:
         filter: str | Iterable[str] = (),
         limit: int = DEFAULT_SHOWN_VALUES,
     ) -> FieldValues:
-        """Return the most frequent values of a field with their counts, and its least and greatest value.
+        """Return the `limit` most frequent values of a field with their counts, and its least and greatest value.
 
-        `filters` and `filter` select the documents, as in `ask`. InvalidInput if no document has the field.
+        `filters` and `filter` select the documents, as in `ask`. Raises InvalidInput if no document has the field.
         """
         call = field_values_call(name, collection, filters, filter, limit)
         return FieldValues.from_dict(parsed_object(self._send(call)))
@@ -308,7 +314,10 @@ class Client:
     def document_page(
         self, cursor: str = "", *, limit: int = DEFAULT_PAGE, **choice: Unpack[ChoiceArguments]
     ) -> DocumentPage:
-        """Return one page of `list_documents`; the next page starts at its `next_cursor`."""
+        """Return one page of `list_documents`, with at most `limit` documents.
+
+        `cursor` is the `next_cursor` of the page before this page. If `cursor` is empty, this is the first page.
+        """
         return DocumentPage.from_dict(parsed_object(self._send(page_call(cursor, limit, choice))))
 
     def list_documents(self, **choice: Unpack[ChoiceArguments]) -> Iterator[DocumentEntry]:
@@ -331,7 +340,7 @@ class Client:
         return parsed_list(content, CollectionEntry, "list of collections")
 
     def collection(self, name: str) -> CollectionEntry:
-        """Return one collection; NotFound if it does not exist."""
+        """Return one collection; raise NotFound if it does not exist."""
         return CollectionEntry.from_dict(parsed_object(self._send(collection_call("GET", name))))
 
     def pins(self, collection: str = DEFAULT_COLLECTION) -> tuple[Pin, ...]:
@@ -344,7 +353,7 @@ class Client:
         self._send(RestCall("PUT", "/pins", as_json({**pin.to_dict(), "collection": collection})))
 
     def delete_pin(self, question: str, *, collection: str = DEFAULT_COLLECTION) -> None:
-        """Delete the pin of a question; NotFound if the question has no pin."""
+        """Delete the pin of a question; raise NotFound if the question has no pin."""
         query = {"question": question, **collection_query(collection)}
         self._send(RestCall("DELETE", "/pins", query=query))
 

@@ -19,8 +19,10 @@ def retry_after(response: httpx.Response) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """When a client retries a request: after status 503, 429 with a short `Retry-After`, or a lost connection.
+    """When a client retries a request.
 
+    A client retries after status 503, after a lost connection, and after status 429 if its `Retry-After` is at most
+    `max_pause`.
     All attempts and pauses of a call together stay within its timeout.
 
     Attributes:
@@ -56,7 +58,9 @@ class RetryPolicy:
     ) -> float | None:
         """Return the seconds to wait before the next attempt; None if the client does not retry.
 
-        `attempt` counts from 0. The times `begun` and `until` of the call are on the clock of `time.monotonic`.
+        `response` is the response of the last attempt; it is None if the attempt failed with `lost`. `attempt` is the
+        number of the last attempt, counted from 0. The times `begun` and `until` of the call are on the clock of
+        `time.monotonic`.
         """
         if self.attempts is not None and attempt + 1 >= self.attempts:
             return None
@@ -66,7 +70,7 @@ class RetryPolicy:
             return None
         asked = retry_after(response) if response is not None else None
         if response is not None and response.status_code == 429 and (asked is None or asked > self.max_pause):
-            return None  # for example, a limit per day
+            return None  # the client must wait for a longer time, for example after a limit per day
         pause = min(asked if asked is not None else self.first_pause * 2**attempt, self.max_pause)
         return pause if time.monotonic() + pause < until else None
 

@@ -36,7 +36,7 @@ class AsyncSubmissions:
     ) -> asyncio.Future[_Result]:
         """Start `work` as soon as fewer than `CONCURRENCY` calls run, and return its future.
 
-        QueueFull if `MAX_SUBMITTED` calls are unfinished.
+        Raises QueueFull if `MAX_SUBMITTED` calls are unfinished.
         """
         _check(len(self._tasks))
 
@@ -77,7 +77,7 @@ class Submissions:
     def submit(self, work: Callable[_Given, _Result], *args: _Given.args, **kwargs: _Given.kwargs) -> Future[_Result]:
         """Run `work` when a thread is free, and return its future.
 
-        QueueFull if `MAX_SUBMITTED` calls are unfinished.
+        Raises QueueFull if `MAX_SUBMITTED` calls are unfinished.
         """
 
         def run() -> _Result:

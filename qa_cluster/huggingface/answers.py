@@ -70,8 +70,8 @@ class Preparer:
         """Return the windows of one pair of question and context.
 
         Raises:
-            InvalidInput: the parameters and lengths allow no windows.
-            InputTooLong: there are more than `max_windows` windows.
+            InvalidInput: the question is too long for the model, or the parameters leave no tokens for the context.
+            InputTooLong: there are more than `max_windows` windows; None means no limit.
         """
         asked = self._question(question, parameters)
         tokenized = self.tokenized(context)
@@ -90,7 +90,7 @@ class Preparer:
         return Prepared(tokenized, windows, asked.truncated)
 
     def tokenized(self, text: str) -> TokenizedContext:
-        """Return the tokens of a context."""
+        """Return the tokens of a context. If it equals the last context, its tokens are not computed again."""
         last = self._last
         if last is None or last.text != text:
             last = self._last = TokenizedContext(text, *self._tokenizer.encode_words(text))
@@ -110,8 +110,10 @@ class Preparer:
         return asked
 
     def _cuts(self, question: int, context: int, parameters: Parameters) -> list[tuple[int, int]]:
-        """Return the start and end of each window, in tokens of the context. As in release 4.57.6, the last window may
-        be short.
+        """Return the start and end (exclusive) of each window, in tokens of the context.
+
+        `question` and `context` are the numbers of tokens of the question and of the context. As in release 4.57.6, the
+        last window may be short.
         """
         longest = self._manifest.max_tokens
         asked = WINDOW_TOKENS if parameters.max_seq_len is None else parameters.max_seq_len
@@ -188,8 +190,9 @@ class Answers:
         return answers[0] if len(answers) == 1 else answers
 
     def _place(self, window: Window, first: int, last: int) -> tuple[int, int]:
-        """Return the start and end of a span of context tokens, in code points of the context.
+        """Return the start and end (exclusive) of a span of context tokens, in code points of the context.
 
+        `first` and `last` (inclusive) count from the first token of the context in the window.
         If answers are aligned to words, the span is widened to whole words, as far as the window contains them.
         """
         low, high = window.first, window.first + window.tokens
@@ -224,8 +227,10 @@ def _probabilities(logits: npt.ArrayLike, window: Window) -> FloatArray:
 
 
 def _best(starts: FloatArray, ends: FloatArray, longest: int, wanted: int) -> Sequence[tuple[float, int, int]]:
-    """Return the most probable spans of at most `longest` tokens, best first, each as (score, first token, last
-    token).
+    """Return the `wanted` most probable spans of at most `longest` tokens, the best first.
+
+    `starts` and `ends` have the probabilities of each context token in the window. A span is its score, its first token
+    and its last token (inclusive).
     """
     count = len(starts)
     width = min(longest, count)

@@ -24,7 +24,7 @@ class InvalidKey(InvalidInput, KeyError):
     """A name is unknown to the pipeline, or a required name is missing."""
 
     def __str__(self) -> str:
-        return Exception.__str__(self)  # KeyError would quote the message
+        return Exception.__str__(self)  # `KeyError.__str__` would quote the message
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def _is_dataset(value: Any) -> bool:
 
 def _items(given: Any) -> Iterator[Any]:
     if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
-        return (given[index] for index in range(len(given)))  # iter() would rely on an IndexError at its end
+        return (given[index] for index in range(len(given)))  # iter() needs an IndexError at the end
     return iter(given)
 
 

@@ -45,7 +45,11 @@ class Parameters:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, default: Self | None = None) -> Self:
-        """Return the parameters in `given`; None means the default. InvalidInput names the first wrong parameter."""
+        """Return the parameters in `given`; InvalidInput names the first wrong parameter.
+
+        A parameter that is missing or None has its value from `default`. Without `default`, it has the default of this
+        class.
+        """
         known = {item.name: item for item in fields(cls)}
         values = {name: getattr(default, name) for name in known} if default is not None else {}
         for name, value in given.items():
@@ -79,7 +83,10 @@ def _checked(name: str, value: Any, row: Mapping[str, Any]) -> Any:
 
 
 def check_padding(value: object) -> None:
-    """Check a value of `padding`, which has no effect on answers. InvalidInput if transformers did not accept it."""
+    """Check a value of `padding`, which has no effect on answers.
+
+    Raises InvalidInput if transformers did not accept the value.
+    """
     if value is not None and not isinstance(value, bool) and value not in PADDINGS:
         raise InvalidInput(f"padding must be one of {', '.join(PADDINGS)}, True or False, got {_shown(value)}")
 

@@ -20,7 +20,7 @@ DEFAULT_SHOWN_VALUES = 100
 
 
 def entries(page_at: Callable[[str], DocumentPage]) -> Iterator[DocumentEntry]:
-    """Yield the documents of all pages; `page_at` returns the page at a cursor."""
+    """Yield the documents of all pages; `page_at` returns the page at a cursor. The empty cursor is the first page."""
     cursor: str | None = ""
     while cursor is not None:
         page = page_at(cursor)
@@ -29,7 +29,7 @@ def entries(page_at: Callable[[str], DocumentPage]) -> Iterator[DocumentEntry]:
 
 
 async def entries_async(page_at: Callable[[str], Awaitable[DocumentPage]]) -> AsyncIterator[DocumentEntry]:
-    """Yield the documents of all pages; `page_at` returns the page at a cursor and is awaited."""
+    """Yield the documents of all pages, like `entries`; `page_at` is awaited."""
     cursor: str | None = ""
     while cursor is not None:
         page = await page_at(cursor)
@@ -61,7 +61,7 @@ class DocumentChoice:
         collection: str = DEFAULT_COLLECTION,
         failed: bool = False,
     ) -> DocumentChoice:
-        """Create a selection from the options of a client; InvalidInput or InputTooLong if an option is wrong."""
+        """Create a selection from the options of a client; raise InvalidInput or InputTooLong if an option is wrong."""
         chosen = chosen_by(filters, (filter,) if isinstance(filter, str) else tuple(filter))
         if failed and chosen is not None:
             raise InvalidInput(

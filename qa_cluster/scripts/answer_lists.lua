@@ -9,15 +9,16 @@ local MOST_STEPS = 128
 -- The approximate overhead of the server per answer: entries of the key, of the sets that name it and of the TTL.
 local ENTRY_BYTES = 400
 
--- Removes internal keys whose values are damaged: they have the wrong type or contain no numbers. Users have no right
--- to write these keys, but an administrator can. One such key must not stop the writes of a whole partition.
+-- Removes internal keys whose values are damaged: they have the wrong type or contain no numbers. `why` is the error
+-- for the server's log. Users have no right to write these keys, but an administrator can. One such key must not stop
+-- the writes of a whole partition.
 local function discard(why, ...)
   redis.log(redis.LOG_WARNING, 'qa: removed ' .. table.concat({...}, ' and ') .. ', which had a damaged value: ' .. why)
   redis.call('UNLINK', ...)
 end
 
--- Removes the given names from a list, and their sizes from the sum. The answers with these names are no longer cached.
--- There are at most some hundred names. A damaged list is removed; its answers still expire.
+-- Removes the given names from a list, and their sizes from the sum. A name is the key of an answer that is no longer
+-- cached. There are at most some hundred names. A damaged list is removed; its answers still expire.
 local function unlist(list, sum, names)
   if #names == 0 then
     return
@@ -48,8 +49,8 @@ local function unlist_sentence_answers(tag, names)
   unlist('kept:' .. tag, 'kept-bytes:' .. tag, names)
 end
 
--- Appends an answer to a list.
--- Reply: the sum of the list; nil and the error if the list is damaged.
+-- Appends the key `answer` of an answer of `bytes` bytes to a list, and adds the size to `sum`.
+-- Returns the new sum of the list; nil and the error if the list or the sum is damaged.
 local function append(list, sum, answer, bytes)
   local last = redis.pcall('ZRANGE', list, -1, -1, 'WITHSCORES')
   if last.err then
@@ -64,8 +65,9 @@ local function append(list, sum, answer, bytes)
   return total
 end
 
--- Appends an answer to a list before the answer is stored. While the list exceeds its limit, this function evicts the
--- oldest answers. It also removes expired answers from the start of the list. It calls `gone` with the key of each
+-- Appends the key `answer` to a list before the answer is stored. `sum` is the key with the sum of the sizes, `bytes`
+-- is the size of the answer, and `limit` is the limit of the sum. While the sum exceeds the limit, this function evicts
+-- the oldest answers. It also removes expired answers from the start of the list. It calls `gone` with the key of each
 -- answer that it removes.
 local function list_newest(list, sum, answer, bytes, limit, gone)
   bytes = math.min(bytes + ENTRY_BYTES, UNIT - 1)

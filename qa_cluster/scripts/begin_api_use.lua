@@ -1,10 +1,10 @@
 -- Counts one request of an API key unless it exceeds a limit of the key.
--- KEYS: use, running.
+-- KEYS: use of the API key (a hash), its requests in flight (a sorted set).
 -- ARGV: requests per second (0: no limit), concurrent requests (0: no limit), name of this request, milliseconds after
 -- which the request no longer counts as running.
 -- Reply: the limit that refuses the request (0: none, 1: requests per second, 2: concurrent requests), requests left in
--- this second, microseconds until one more request may start (if refused) or until the full number per second may start
--- at once, concurrent requests left.
+-- this second, a time in microseconds, concurrent requests left. The time is the time until a refused request may be
+-- retried or, if the request is not refused, until the full number of requests per second may start at once.
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local rate, most = tonumber(ARGV[1]), tonumber(ARGV[2])

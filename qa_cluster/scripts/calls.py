@@ -37,7 +37,7 @@ _READ_ONLY = frozenset({"read_hits"})
 
 @dataclass(frozen=True, slots=True)
 class ScriptCall:
-    """One call of a script; all its keys are in one slot."""
+    """One call of a script; all its keys are in one slot. `script` is the name of its file without ``.lua``."""
 
     script: str
     keys: tuple[str, ...]
@@ -66,14 +66,14 @@ class ScriptCall:
 
 @dataclass(frozen=True, slots=True)
 class ModuleCall:
-    """One call of a command of the module; all its keys are in one slot."""
+    """One call of a command of the module; all its keys are in one slot. `name` is the name of the command."""
 
     name: str
     keys: tuple[str, ...]
     args: tuple[str | bytes | int, ...]
 
     def short(self) -> tuple[str | bytes | int, ...]:
-        """Return the result of `command`: the module always has the script."""
+        """Return the result of `command`, because the module always has the script and needs no hash of it."""
         return self.command()
 
     def command(self) -> tuple[str | bytes | int, ...]:
@@ -98,5 +98,5 @@ def load(name: str) -> str:
 
 @cache
 def digest(name: str) -> str:
-    """Return the hash under which a server stores the script."""
+    """Return the hash (SHA-1, in hexadecimal digits) under which a server stores the script."""
     return sha1(load(name).encode(), usedforsecurity=False).hexdigest()

@@ -1,6 +1,7 @@
 -- Reads a submitted question. If the lease of the question has expired, the caller becomes the holder of the question.
--- KEYS: record.
--- ARGV: holder (empty: do not become the holder), duration of the lease (ms), limit of tries.
+-- The holder is the process that answers the question.
+-- KEYS: record of the question.
+-- ARGV: name of the caller (empty: do not become the holder), duration of the lease (ms), limit of tries.
 -- Reply: a state, the milliseconds until the record expires, and more:
 --   missing
 --   done: the status, the headers and the body of the response

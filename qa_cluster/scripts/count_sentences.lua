@@ -1,5 +1,5 @@
 -- Counts the sentences that are written with an API key, from one midnight (UTC) to the next.
--- KEYS: use.
+-- KEYS: use of the API key (a hash).
 -- ARGV: sentences per day (0: count without a limit), sentences to add (may be negative), number of the day whose count
 -- is corrected (empty: today).
 -- Reply: 1, or 0 if the limit was reached; the number of today, in days since 1970; the sentences of today (0 if the

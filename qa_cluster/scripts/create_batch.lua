@@ -1,9 +1,9 @@
 -- Creates a batch, unless the owner has too many batches.
--- KEYS: record of the batch, batches, open batches, record of the input file, sizes.
--- ARGV: id, time of creation (µs), limit of open batches, limit of batches, id of the input file, time until which the
--- input is kept, fields of the record.
--- Reply: 1: the batch exists now; 0: too many batches are open; -1: the input file is missing; -2: too many batches are
--- stored.
+-- KEYS: record of the batch, the owner's batches, open batches, record of the input file, sizes of the owner's files.
+-- ARGV: id of the batch, time of creation (µs since 1970), limit of open batches, limit of batches, id of the input
+-- file, time until which the input file is kept (s since 1970), fields of the record of the batch (names and values).
+-- Reply: 1: the batch exists now, also if it existed before; 0: too many batches are open; -1: the input file is
+-- missing; -2: too many batches are stored.
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return 1
 end

@@ -1,5 +1,6 @@
 -- Deletes cached sentence answers or whole answers of one partition, and their entries in the lists.
--- KEYS: kept, kept bytes, flight, then at most some hundred answers.
+-- KEYS: list of the partition's sentence answers, sum of their sizes, flight, then at most some hundred answers.
+-- `flight` is a key that never exists. Because of it, the server refuses the script while the slot migrates.
 -- Reply: number of deleted answers.
 local TAG = KEYS[1]:match('{[^{}]+}$')
 local names, whole, removed = {}, {}, 0

@@ -1,7 +1,7 @@
 -- Attaches vectors to passages of a document if its version is still current and is indexed with the given splitter.
 -- ARGV: version, splitter, then the encoder's digest, the dimensions, the number of passages that are already stored,
 -- the number of all passages of the document, and the packed passages as QA.INDEX.EMBED takes them.
--- Reply: status (stored, stale).
+-- Reply: status: `stored`, or `stale` if the document or its passages in the index have changed.
 local record = redis.call('HMGET', DOCUMENT, 'version', 'splitter', 'tokenized')
 if record[1] ~= ARGV[1] or record[2] ~= ARGV[2] or record[3] ~= ARGV[1] then
   return {'stale'}

@@ -1,9 +1,10 @@
 -- Ends a batch and makes its output and error files visible. Without a token, the batch is cancelled: at once if no
 -- worker runs the owner's batches, otherwise by that worker.
--- KEYS: lease, record of the batch, open batches, files, records of output and error file, sizes.
--- ARGV: token of the worker or '', id of the batch, status, now (s), now (µs), errors (JSON) or ''.
--- Reply: {1, status}. {0, status}: the batch had already ended. {-1, ''}: the worker has no lease, or the batch is
--- missing.
+-- KEYS: lease, record of the batch, open batches, files of the owner, records of output and error file, sizes of the
+-- owner's files.
+-- ARGV: token of the worker or '', id of the batch, status at the end, now (s), now (µs), errors (JSON) or ''.
+-- Reply: {1, status}: the batch has ended, or a worker will end it (status `cancelling`). {0, status}: the batch had
+-- already ended. {-1, ''}: the worker has no lease, or the batch is missing.
 local status = redis.call('HGET', KEYS[2], 'status')
 if not status then
   return {-1, ''}

@@ -1,8 +1,8 @@
--- Marks a document as failed if its version is still current: no worker tries to index it again. A write of the
--- document replaces the record, and with it the mark.
+-- Marks a document as failed if its version is still current. No worker then tries to index the document again, until a
+-- write replaces its record, which has the mark.
 -- KEYS: the keys of keys.lua, then the failures of the partition.
--- ARGV: version, reason, change note that is settled (keys.lua).
--- Reply: status (failed, stale).
+-- ARGV: version of the document that failed, reason, change note that is settled (keys.lua).
+-- Reply: status: `failed`, or `stale` if the document has a different version.
 local version, reason = ARGV[1], ARGV[2]
 if redis.call('HGET', DOCUMENT, 'version') ~= version then
   return {'stale'}

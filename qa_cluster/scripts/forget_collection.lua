@@ -1,6 +1,7 @@
 -- Removes a collection from the list of a partition, with its index and its epoch, after its documents were removed.
 -- KEYS: list of collections, index, epoch, flight.
--- ARGV: name.
+-- `flight` is a key that never exists. Because of it, the server refuses the script while the slot migrates.
+-- ARGV: name of the collection.
 -- Reply: 1 if the collection is no longer in the list or was created again, 0 if its index still has documents.
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= 'deleting' then
   return 1

@@ -1,8 +1,8 @@
 -- Indexes a document and stores its sentence offsets if its version is still current. Questions then find it.
 -- ARGV: version, splitter, analyzer, number of sentences, sentence offsets, fields and sentences as QA.INDEX.PUT takes
--- them, place, change note that the text includes (keys.lua). For a document that was sent in parts, `place` is its
--- open entry in the index, and fields and sentences are not used.
--- Reply: status (stored, stale).
+-- them, place, change note that was read before the text (keys.lua). For a document that was sent in parts, `place` is
+-- its open entry in the index, and fields and sentences are not used. Otherwise, `place` is empty.
+-- Reply: status: `stored`, or `stale` if the document has a different version or its open entry is missing.
 local version, splitter, offsets, place = ARGV[1], ARGV[2], ARGV[5], ARGV[8]
 local record = redis.call('HMGET', DOCUMENT, 'version', 'splitter')
 if record[1] ~= version then

@@ -22,13 +22,14 @@ local function named(key, reply)
   return reply
 end
 
--- Whether the collection accepts documents; the default collection always exists.
+-- Returns whether the collection of the document accepts documents. The default collection always does.
 local function collection_stands()
   local list = 'collections:' .. TAG
   return not COLLECTION or named(list, redis.pcall('HGET', list, COLLECTION)) == 'ready'
 end
 
--- The first value of an epoch is the time of its creation, so that no value occurs twice, even after FLUSHALL.
+-- Adds 1 to the epoch, the counter of the collection's changes in this partition. The first value of an epoch is the
+-- time of its creation in milliseconds since 1970, so that no value occurs twice, even after FLUSHALL.
 local function move_epoch()
   local epoch = redis.pcall('INCR', EPOCH)
   if type(epoch) == 'table' then
@@ -41,7 +42,8 @@ local function move_epoch()
   end
 end
 
--- Checks a name from the set of answers, because this script deletes the named keys with the rights of the module.
+-- Returns whether a name from the set of answers is the key of an answer of this document. This check is necessary
+-- because `drop_answers` deletes the named keys with the rights of the module.
 local function is_answer(name)
   local at = name:sub(1, 6) == 'bertqa' and name:find('{', 1, true)
   return at and name:sub(at, at + #MARK - 1) == MARK
@@ -86,7 +88,8 @@ local function discard_notes(why)
   redis.pcall('HDEL', 'layout:' .. TAG, 'layout')
 end
 
--- A field of the hash of pending documents as text, false if the field is missing or damaged.
+-- Returns the value of a field of the hash of pending documents as text; false if the field is missing. If the value is
+-- damaged, removes the hash and returns false.
 local function note_of(field)
   local note = redis.pcall('HGET', PENDING, field)
   if note and not tonumber(note) then
@@ -116,7 +119,7 @@ local function no_longer_pending(seen)
   end
 end
 
--- Adds the document to the pending documents. Returns the sum of all notes.
+-- Adds the document to the pending documents. `bytes` is the size of its text. Returns the sum of all notes.
 local function make_pending(bytes)
   local before = note_of(NAME)
   redis.call('HSET', PENDING, NAME, bytes)

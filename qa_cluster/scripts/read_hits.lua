@@ -1,6 +1,7 @@
 -- Returns sentences of one version of a document with their neighbours, for a search, in one round trip.
 -- KEYS: text, sentence offsets, document, epoch, flight.
--- ARGV: neighbours on each side, whether to return the metadata (1 or 0), number of each sentence.
+-- `flight` is a key that never exists. Because of it, the server refuses the script while the slot migrates.
+-- ARGV: neighbours on each side, whether to return the metadata (1 or 0), number of each sentence (from 0).
 -- Reply: nil if the document does not exist. Else epoch, version, title, metadata, width of a record, and for each
 -- sentence a list of the number of the first sentence, the records and the text; the list is empty if the sentence does
 -- not exist.

@@ -1,7 +1,8 @@
 -- Returns the data to read one sentence with its neighbours, from one version of a document, in one round trip.
 -- KEYS: text, sentence offsets, document, tokens, sentence hash, answer, flight.
--- ARGV: number of the sentence, limit of neighbours on a side, sentences in a block of tokens, 1 to return the
--- metadata.
+-- `flight` is a key that never exists. Because of it, the server refuses the script while the slot migrates.
+-- ARGV: number of the sentence (from 0), limit of neighbours on a side, number of sentences in a block of tokens, 1 to
+-- return the metadata.
 -- Reply: nil if the sentence does not exist. Else number of the first sentence, width of a record, records, text,
 -- version, id, title, the answer if another client has stored it meanwhile, number of the first block of tokens, the
 -- blocks, the metadata if requested. A sentence without offsets (a client stores it without a document) is returned

@@ -1,5 +1,5 @@
 -- Records the results of the next lines of a batch in one step, and renews the lease of the worker.
--- KEYS: lease, record of the batch, sizes, then the parts to which the texts are appended.
+-- KEYS: lease, record of the batch, sizes of the owner's files, then the parts to which the texts are appended.
 -- ARGV: token of the worker, duration of the lease (ms), lines done before, lines done now, size limit of all files of
 -- the owner together, time until which the results are kept, ids of output and error file, their new sizes, number of
 -- arguments with fields of the record, these fields, one text for each part.

@@ -1,6 +1,7 @@
 -- Removes internal keys of a partition that have a value of a wrong type. If it removes a key, the next sweep scans all
 -- documents of the partition.
 -- KEYS: pending documents, failed documents, layout, flight.
+-- `flight` is a key that never exists. Because of it, the server refuses the script while the slot migrates.
 -- Reply: number of removed keys.
 local removed = 0
 for i = 1, 3 do

@@ -1,8 +1,9 @@
 -- Reserves space for a file of an owner, before its contents are stored.
--- KEYS: sizes.
--- ARGV: id of the file, bytes, time when the reservation expires, now, limit of the sum, limit of files.
--- Reply: {1, sum, files}: the space is reserved. {0, sum, files}: a limit is reached. Sum and files are the bytes and
--- the number of the owner's other files that have not expired.
+-- KEYS: sizes of the owner's files.
+-- ARGV: id of the file, bytes to reserve, time when the reservation expires, now, limit of the bytes of all files,
+-- limit of files. Times are seconds since 1970.
+-- Reply: {1, sum, files}: the space is reserved. {0, sum, files}: a limit would be exceeded. Sum and files are the
+-- bytes and the number of the owner's other files that have not expired.
 local function total_of(sizes, but, now)
   local total, files = 0, 0
   local found = redis.call('HGETALL', sizes)

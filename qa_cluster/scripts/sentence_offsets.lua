@@ -1,7 +1,7 @@
 -- Shared by all scripts that read sentences. KEYS[1] is the text, KEYS[2] the packed sentence offsets
 -- (`documents/sentence_offsets.py`).
 
--- The width of a record in bytes, and the number of records; 0, 0 if the offsets are missing.
+-- Returns the width of a record in bytes, and the number of records; 0 and 0 if the offsets are missing.
 local function offsets()
   local bytes = redis.call('STRLEN', KEYS[2])
   if bytes == 0 then
@@ -11,7 +11,8 @@ local function offsets()
   return width, math.floor((bytes - 1) / width)
 end
 
--- The records of consecutive sentences, and the text from the start of the first to the end of the last.
+-- Returns the records of the sentences `first` to `last` (inclusive, from 0), and the text from the start of the first
+-- to the end of the last sentence. `width` is the width of a record from `offsets`.
 local function sentences_between(width, first, last)
   local found = redis.call('GETRANGE', KEYS[2], 1 + first * width, (last + 1) * width)
   local ending = #found - width + 1

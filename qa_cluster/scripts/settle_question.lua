@@ -1,9 +1,9 @@
 -- Changes the state of a submitted question.
--- KEYS: list, record.
--- ARGV: action, holder, and more:
+-- KEYS: list of the owner's questions and results, record of the question.
+-- ARGV: action, name of the process that holds the question, and more:
 --   renew: duration of the lease (ms)
 --   release: the reason; any process can then become the holder
---   finish: id, milliseconds for which the result is kept, status, headers and body of the response
+--   finish: id of the question, milliseconds for which the result is kept, status, headers and body of the response
 -- Reply: 1, or 0 if the record has expired or is finished. `renew` and `release` also reply 0 if the record has a
 -- different holder.
 local action = ARGV[1]

@@ -1,5 +1,7 @@
 -- Caches the answer of one sentence if the sentence and the version of its document are unchanged.
--- KEYS: text, sentence offsets, document, sentence hash, answer, answers, kept, kept bytes, flight.
+-- KEYS: text, sentence offsets, document, sentence hash, answer, set of the document's answers, list of the partition's
+-- sentence answers, sum of their sizes, flight.
+-- `flight` is a key that never exists. Because of it, the server refuses the script while the slot migrates.
 -- ARGV: version, number of the sentence, its text, answer, TTL in seconds, limit of answers of a document, limit of
 -- bytes of all answers of the partition.
 -- Reply: 1 if stored, 0 if the document has changed.

@@ -1,9 +1,9 @@
 -- Stores a submitted question, unless its owner has too many submitted questions and results.
--- KEYS: list, record.
--- ARGV: id, lifetime (ms), limit of questions and results of the owner, question, id of the request, holder, duration
--- of the lease (ms).
--- Reply: 1 and the time when the question expires, in milliseconds since 1970; or 0 and the milliseconds until an entry
--- expires.
+-- KEYS: list of the owner's questions and results, record of the question.
+-- ARGV: id of the question, lifetime (ms), limit of questions and results of the owner, question, id of the request,
+-- name of the process that holds the question, duration of the lease (ms).
+-- Reply: 1 and the time when the question expires, in milliseconds since 1970; or 0 and the milliseconds until the
+-- owner's next question or result expires.
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))

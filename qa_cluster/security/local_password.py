@@ -28,7 +28,10 @@ _HOST = "127.0.0.1"
 
 
 def stored_password(file: Path) -> str:
-    """Return the password of a local cluster from its folder; empty if the cluster has no password."""
+    """Return the password of a local cluster; `file` is the password file in its folder.
+
+    The result is empty if the file is missing or cannot be read.
+    """
     try:
         return file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError):
@@ -54,6 +57,8 @@ class LocalServers:
     """The servers that may receive the password of a local cluster: the servers in its folder, and servers that the
     user named.
 
+    `named` has the addresses (``host:port``) of the servers that the user named.
+
     Without this check, a program could get the password: it could join the cluster without knowing the password, and
     the cluster would then redirect clients to the address of this program.
     """
@@ -70,14 +75,17 @@ class LocalServers:
 
 
 def local_servers(password: str, data_dir: Path, named: Iterable[str]) -> LocalServers | None:
-    """Return the servers that may receive `password`; None if it is not the stored password of the local cluster."""
+    """Return the servers that may receive `password`; None if it is not the stored password of the local cluster.
+
+    `data_dir` is the folder of the local cluster. `named` are the addresses (``host:port``) that the user named.
+    """
     if not password or password != stored_password(data_dir / PASSWORD_FILE):
         return None
     return LocalServers(data_dir, frozenset(named))
 
 
 def _recorded(data_dir: Path) -> set[str]:
-    """Return the addresses in the state file of the local cluster."""
+    """Return the addresses in the state file of the local cluster; empty if the file is missing or damaged."""
     try:
         ports = json.loads((data_dir / STATE_FILE).read_text("utf-8"))["ports"]
         return {f"{_HOST}:{int(port)}" for port in ports}
@@ -88,7 +96,7 @@ def _recorded(data_dir: Path) -> set[str]:
 def _addresses(data_dir: Path) -> set[str]:
     """Return the addresses of the local cluster's servers.
 
-    Empty if all servers are down, because other programs may then use their ports.
+    The result is empty if all servers are down, because other programs may then use their ports.
     """
     found = _recorded(data_dir)
     is_up = any(_runs(data_dir / _PID_FILE.format(index=index)) for index in range(len(found)))

@@ -72,6 +72,9 @@ def typed_passwords(arguments: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _place_of_arguments() -> tuple[int, int]:
-    """Return the addresses of this process's arguments in its memory: `arg_start` and `arg_end` of proc(5)."""
+    """Return the addresses where this process's arguments start and end (exclusive) in its memory.
+
+    The addresses are the fields `arg_start` and `arg_end` of proc(5).
+    """
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     return int(fields[45]), int(fields[46])

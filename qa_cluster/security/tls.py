@@ -93,7 +93,7 @@ class OwnServer:
             if self.ca_folder:
                 context.load_verify_locations(capath=self.ca_folder)
         else:
-            # Trust only the server's own certificate. Its authority does not matter.
+            # Trust only the server's own certificate. The authority that signed it does not matter.
             context.load_verify_locations(cadata=_first_certificate("tls-cert-file", self.server))
             context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
         if self.cert:
@@ -104,7 +104,7 @@ class OwnServer:
 def trusted(ca: str) -> ssl.SSLContext | bool:
     """Return the argument `verify` of httpx for clients of the REST service.
 
-    If `ca` is empty, httpx trusts the system's authorities. ConfigError if the file `ca` cannot be used.
+    If `ca` is empty, httpx trusts the system's authorities. Raises ConfigError if the file `ca` cannot be used.
     """
     if not ca:
         return True
@@ -116,7 +116,7 @@ def trusted(ca: str) -> ssl.SSLContext | bool:
 def service_context(cert: str, key: str) -> ssl.SSLContext:
     """Return the TLS context of the REST service; ConfigError names the setting and a file that cannot be used.
 
-    `key` may be empty if the file of the certificate contains it.
+    `key` may be empty if the file `cert` contains the key.
     """
     if not cert:
         raise ConfigError(
@@ -132,7 +132,7 @@ def service_context(cert: str, key: str) -> ssl.SSLContext:
 def certificate_problem(
     cert: tuple[str, str], key: tuple[str, str], ca: tuple[str, str], host: str = "", *, as_client: bool = False
 ) -> str:
-    """Return the reason why a peer that trusts `ca` would refuse a certificate; empty if it would accept it.
+    """Return the reason why a peer that trusts `ca` would refuse a certificate; empty if the peer would accept it.
 
     Args:
         cert, key, ca: each the name of a setting and its file.
@@ -147,7 +147,7 @@ def certificate_problem(
     _load_pair(ours, cert, key)
     _trust(theirs, *ca)
     if as_client:
-        # Only one certificate is checked, so the other side accepts any certificate.
+        # Only the client's certificate is checked, so the client (`ours`) accepts any certificate of the server.
         ours.check_hostname, ours.verify_mode = False, ssl.CERT_NONE
         _load_pair(theirs, cert, key)
         theirs.verify_mode = ssl.CERT_REQUIRED
@@ -173,7 +173,7 @@ def explain_failure(error: BaseException | None, *, of_service: bool = False) ->
     while error is not None:
         chain.append(error)
         error = error.__cause__ or error.__context__
-    for found in chain:  # errors that wrap it have the same text, but no `verify_code`
+    for found in chain:  # errors that wrap such an error have its text, but no `verify_code`
         if isinstance(found, ssl.SSLCertVerificationError):
             return _rejected(found, of_service)
     for found in chain:
@@ -187,7 +187,10 @@ def explain_failure(error: BaseException | None, *, of_service: bool = False) ->
 
 
 def explain_closed(error: BaseException, *, tls: bool) -> str:
-    """Explain why a server may have closed the connection before it replied to the login."""
+    """Explain why a server may have closed the connection before it replied to the login.
+
+    `tls` says whether the client uses TLS. If the error does not show the cause, the text is the error and a hint.
+    """
     if found := explain_failure(error):
         return found
     hint = (
@@ -276,9 +279,10 @@ def _first_certificate(setting: str, file: str) -> str:
 
 
 def _load_pair(context: ssl.SSLContext, cert: tuple[str, str], key: tuple[str, str], password: str = "") -> None:
-    """Load a certificate and its key. Each argument is the name of a setting and its file.
+    """Load a certificate and its key into a context; raise ConfigError if they cannot be used.
 
-    If the file of the key is empty, the file of `cert` must contain the key.
+    `cert` and `key` are each the name of a setting and its file. If the file in `key` is empty, the file of `cert` must
+    contain the key. `password` is the pass phrase of the key; empty if the key has none.
     """
     cert_setting, cert_file = cert
     key_setting, key_file = key if key[1] else cert
@@ -304,7 +308,10 @@ def _load_pair(context: ssl.SSLContext, cert: tuple[str, str], key: tuple[str, s
 
 
 def _handshake(client: ssl.SSLContext, server: ssl.SSLContext, host: str | None) -> None:
-    """Run a handshake between client and server in memory; ssl.SSLError if one side refuses the other."""
+    """Run a handshake between client and server in memory; raise ssl.SSLError if one side refuses the other.
+
+    `host` is the name that the client expects in the server's certificate; None if the client does not check the name.
+    """
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         client.wrap_bio(to_client, to_server, server_hostname=host),

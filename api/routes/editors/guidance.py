@@ -82,7 +82,11 @@ class GuidanceRoute:
     async def _served(
         self, path: str, method: str, collection: str, values: dict[str, Any]
     ) -> tuple[int, dict[str, Any] | None]:
-        """Process a request; return the status, and the body as JSON-ready values or None."""
+        """Process a request; return the status, and the body as JSON-ready values.
+
+        `values` are the fields of the body or the parameters of the request. The body is None if the response has no
+        body.
+        """
         engine = self._state.engine
         if path == "/pins":
             return await _pins(engine, method, collection, values)

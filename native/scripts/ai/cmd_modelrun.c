@@ -14,9 +14,9 @@ typedef struct RunJob {
     Model *model;
     Tensor **inputs;
     int n_inputs;
-    ArgList outputs; /* keys */
+    ArgList outputs; /* the keys of the outputs */
     int db;
-    uint64_t wait_until_us; /* 0: no TIMEOUT */
+    uint64_t wait_until_us; /* the end of the client's TIMEOUT (job_wait_left_ms); 0: no TIMEOUT */
 } RunJob;
 
 static int emit_run(RedisModuleCtx *ctx, void *data) {
@@ -122,7 +122,8 @@ static void reply_run(RedisModuleCtx *ctx, void *data, const JobResult *result) 
     .kind = "model.run", .of_model = 1, .emit = emit_run, .finish = finish_run, .reply = reply_run, .free = free_run,  \
     .cost = run_cost, .statuses = JOB_STATUS(JOB_TENSORS) | JOB_STATUS(JOB_TIMEDOUT)
 static const JobClass RUN = {RUN_METHODS};
-static const JobClass TIMED_RUN = {RUN_METHODS, .queue_timeout = 1}; /* TIMEOUT limits only the waiting time */
+/* For runs with TIMEOUT, which limits only the waiting time. */
+static const JobClass TIMED_RUN = {RUN_METHODS, .queue_timeout = 1};
 
 /* ---- The commands ---- */
 

@@ -16,8 +16,8 @@ typedef struct Scan {
     long found;
 } Scan;
 
-/* Skips a value that is no longer in its key, for example because only a job still uses it. Also skips values in other
- * databases. */
+/* Replies with the key and the tag of a model or script. Skips a value that is no longer in its key, for example
+ * because only a job still uses the value. Also skips values in other databases. */
 static void visit_scanned(Runnable *runnable, void *data) {
     Scan *scan = data;
     RedisModuleString *name = RedisModule_CreateString(scan->ctx, runnable->key.data, runnable->key.length);

@@ -14,7 +14,8 @@ static void reply_step(RedisModuleCtx *ctx, const Dag *dag) {
 
 static int is_variadic_mark(const ScriptCall *call, int at) { return call->variadic && at == call->variadic; }
 
-/* Fills the given slots of the DAG with the tensors of the keys. `$` is not a key. */
+/* Fills the first slots of the DAG, which contain the given tensors (dag.h), with the tensors of the input keys. `$` is
+ * not a key. Returns NULL or an error line. */
 static const char *take_inputs(RedisModuleCtx *ctx, Dag *dag, RedisModuleString **argv, const ScriptCall *call) {
     int taken = 0;
     for (int i = call->inputs.first; i < call->inputs.first + call->inputs.n; i++) {

@@ -267,7 +267,8 @@ static uint32_t dag_cost(void *data) {
     .kind = "dag.run", .of_model = 1, .emit = emit_dag, .finish = finish_dag, .reply = reply_dag,                      \
     .free = free_dag_job, .cost = dag_cost, .statuses = JOB_STATUS(JOB_DAG) | JOB_STATUS(JOB_TIMEDOUT)
 static const JobClass DAG = {DAG_METHODS};
-static const JobClass TIMED_DAG = {DAG_METHODS, .queue_timeout = 1}; /* TIMEOUT limits only the waiting time */
+/* For DAGs with TIMEOUT, which limits only the waiting time. */
+static const JobClass TIMED_DAG = {DAG_METHODS, .queue_timeout = 1};
 
 void dag_submit(RedisModuleCtx *ctx, Dag *dag, DagReply reply, long long timeout_ms) {
     DagJob *job = RedisModule_Calloc(1, sizeof *job);

@@ -16,16 +16,16 @@ typedef enum { STEP_NOT_RUN, STEP_DONE, STEP_FAILED } StepState;
 
 typedef struct DagOp {
     DagOpKind kind;
-    int slot;            /* GET */
-    TensorFormat format; /* GET */
-    /* STEP: */
+    int slot;            /* for DAG_GET: the slot of the tensor in the reply */
+    TensorFormat format; /* for DAG_GET: the form of the tensor in the reply */
+    /* The following fields are only for DAG_STEP. */
     Runnable *target;
-    RedisModuleString *function; /* of a script; else NULL */
+    RedisModuleString *function; /* the function of a script; NULL: the step runs a model */
     ArgList keys, args;
-    int *inputs, *outputs; /* slots */
+    int *inputs, *outputs; /* the slots of the step's tensors */
     int n_inputs, n_outputs;
     StepState state;
-    char *error; /* one line if the step failed; else NULL */
+    char *error; /* one line if the step has failed; NULL: the step has not failed */
 } DagOp;
 
 typedef struct Dag {
@@ -39,7 +39,7 @@ typedef struct Dag {
     ArgList persist; /* keys, which get the tensors of `persist_slots` */
     int *persist_slots;
     RedisModuleString *user; /* the caller; NULL: the caller has no name */
-    uint64_t wait_until_us;  /* 0: no TIMEOUT */
+    uint64_t wait_until_us;  /* the end of the client's TIMEOUT (job_wait_left_ms); 0: no TIMEOUT */
     int db;
     int failed; /* 1: a step has failed */
 } Dag;
@@ -49,15 +49,17 @@ typedef struct Dag {
 Dag *dag_new(RedisModuleCtx *ctx, int max_ops, int n_given, int max_slots, int max_persist);
 void dag_free(void *dag);
 DagOp *dag_add_op(Dag *dag, DagOpKind kind);
-/* Adds a step with space for its inputs. Its outputs get new slots. */
+/* Adds a step with space for the numbers of its input slots, which the caller sets. The outputs of the step get new
+ * slots. */
 DagOp *dag_add_step(Dag *dag, Runnable *target, int n_inputs, int n_outputs);
-/* Sets the keys and arguments of a script's step. */
+/* Sets the keys and arguments of a script's step. `call` has their positions in argv. */
 void dag_set_call(DagOp *op, RedisModuleString **argv, const ScriptCall *call, RedisModuleString *function);
 /* Requests the tensor of the slot from the worker. */
 void dag_want(Dag *dag, int slot);
 void dag_add_persist(Dag *dag, RedisModuleString *key, int slot);
 
-/* Writes the tensors to their keys. Returns NULL, or an error line if it wrote nothing. */
+/* Writes the tensors of `persist_slots` to the keys in `persist`. Returns NULL, or an error line if it wrote
+ * nothing. */
 const char *dag_persist(RedisModuleCtx *ctx, Dag *dag);
 
 /* Queues a job that takes over the DAG. `timeout_ms` 0: the client gave no timeout. When the steps have run, `reply`

@@ -79,7 +79,7 @@ typedef struct Parser {
     RedisModuleCtx *ctx;
     DagSpec *spec;
     Dag *dag;
-    RedisModuleDict *names; /* name -> its current slot + 1 */
+    RedisModuleDict *names; /* name of a tensor -> its current slot + 1 */
     int next_given;
     int read_only;
     int unknown_input; /* 1: an operation reads a name that does not exist; this error is reported last */

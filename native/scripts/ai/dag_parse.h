@@ -8,7 +8,7 @@
 /* The positions in argv of the arguments of AI.DAGEXECUTE before the operations. */
 typedef struct DagSpec {
     ArgRange load, persist;
-    int routing; /* 0: missing */
+    int routing; /* the position of the key after ROUTING; 0: there is no ROUTING */
     long long timeout_ms;
     int has_timeout;
     int first_op; /* position of the first `|>`, or argc */

@@ -17,7 +17,8 @@ static const ListErrors OUTPUT_ERRORS = {
     "ERR OUTPUTS not specified", "ERR Invalid argument for output_count", "ERR Output count must be a positive integer",
     "ERR number of output keys to AI.MODELEXECUTE command does not match the number of given arguments"};
 
-/* Reads the keyword `word`, a number n, and n keys. Returns NULL or an error line. */
+/* Reads the keyword `word`, a number n, and n keys. Sets *range to the keys. Returns NULL, or one of the error lines in
+ * `errors`. */
 static const char *parse_counted(Cursor *cursor, const char *word, const ListErrors *errors, ArgRange *range) {
     long long count;
     if (!cursor_accept(cursor, word)) return errors->missing;

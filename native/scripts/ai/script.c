@@ -129,7 +129,7 @@ static void script_digest(RedisModuleDigest *digest, void *value) {
     RedisModule_DigestEndSequence(digest);
 }
 
-/* A copy has its own ref and statistics. */
+/* Returns a copy of a script, for COPY. The copy has its own ref and statistics. */
 static void *script_copy(RedisModuleString *from, RedisModuleString *to, const void *value) {
     const Script *script = value;
     Script *copy = script_new(script->run.device);

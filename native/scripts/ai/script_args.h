@@ -8,7 +8,7 @@
 /* The arguments of AI.SCRIPTSTORE and AI.SCRIPTSET. */
 typedef struct ScriptSpec {
     char device[DEVICE_MAX + 1];
-    RedisModuleString *tag; /* or NULL */
+    RedisModuleString *tag; /* NULL: no TAG */
     RedisModuleString **entry_points;
     int n_entry_points;
     RedisModuleString *source;

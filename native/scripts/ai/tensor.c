@@ -77,7 +77,7 @@ const char *tensor_shape_parse(TensorShape *shape, RedisModuleString *type, Redi
 
 long long tensor_shape_bytes(const TensorShape *shape) { return shape->count * (long long)TYPES[shape->type].size; }
 
-/* The NUL of the last string may be missing. */
+/* 1: the last string has no NUL at its end. This is allowed in the data of a client. */
 static int lacks_end(TensorType type, const char *data, size_t size) {
     return type == TENSOR_STRING && size && data[size - 1] != '\0';
 }
@@ -119,7 +119,7 @@ static Tensor *tensor_new(const TensorShape *shape, size_t size) {
 char *tensor_data(const Tensor *tensor) { return (char *)(tensor->dims + tensor->ndim); }
 
 const char *tensor_zeros(const TensorShape *shape, Tensor **tensor) {
-    size_t size = (size_t)shape->count * TYPES[shape->type].size; /* STRING: empty strings */
+    size_t size = (size_t)shape->count * TYPES[shape->type].size; /* a STRING tensor gets empty strings */
     *tensor = tensor_new(shape, size);
     if (!*tensor) return ERR_MEMORY;
     memset(tensor_data(*tensor), 0, size);
@@ -239,7 +239,8 @@ static void shortest(char *text, size_t size, double value) {
     }
 }
 
-/* Replies with a FLOAT as RedisAI does: as the double of the same value. */
+/* Replies with a number of a FLOAT or DOUBLE tensor. Like RedisAI, replies with a FLOAT as the double of the same
+ * value. `resp3` 1: the client uses RESP3. */
 static void reply_real(RedisModuleCtx *ctx, double value, int resp3) {
     char text[40];
     shortest(text, sizeof text, value);
@@ -263,7 +264,7 @@ static long long integer_at(const char *at, TensorType type) {
     }
 }
 
-/* Replies with the element at `at` and returns its size. */
+/* Replies with the element at `at`, and returns the size of the element in bytes. `resp3` 1: the client uses RESP3. */
 static size_t reply_element(RedisModuleCtx *ctx, TensorType type, const char *at, int resp3) {
     float narrow;
     double wide;

@@ -61,7 +61,7 @@ static void *tensor_rdb_load(RedisModuleIO *io, int encver) {
         uint64_t dim = RedisModule_LoadUnsigned(io);
         if (RedisModule_IsIOError(io) || dim == 0 || dim > (uint64_t)TENSOR_MAX_BYTES) return NULL;
         shape.dims[i] = (long long)dim;
-        shape.count *= shape.dims[i]; /* at most 2^30 * 2^30 */
+        shape.count *= shape.dims[i]; /* no overflow: the product is at most 2^30 * 2^30 */
         if (shape.count > TENSOR_MAX_BYTES) return NULL;
     }
     size_t size;

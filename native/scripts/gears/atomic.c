@@ -47,7 +47,7 @@ static int receive(int fd) {
     return (int)got;
 }
 
-/* Removes the first command from the buffer. */
+/* Removes the first command, which has this number of bytes, from the buffer. */
 static void consume(size_t bytes) {
     length -= bytes;
     memmove(buffer, buffer + bytes, length);
@@ -73,7 +73,8 @@ static int read_stray(int fd) {
     return got > 0 ? answer_strays(fd) : got < 0;
 }
 
-/* How a wait ended. */
+/* How a wait ended. READY: the socket or a command is ready. EXPIRED: the lease has ended. CLOSED: the socket is
+ * closed, or its bytes are not a command. */
 typedef enum { READY, EXPIRED, CLOSED } Wait;
 
 static Wait wait_for(int fd, short what, uint64_t end_us) {
@@ -87,8 +88,8 @@ static Wait wait_for(int fd, short what, uint64_t end_us) {
     }
 }
 
-/* Sends a reply. Returns CLOSED if the reply cannot be sent completely. After a partial reply, the worker could not
- * match replies to requests. */
+/* Sends a reply. Returns READY, or CLOSED if the reply cannot be sent completely before the end of the lease, `end_us`.
+ * After a partial reply, the worker could not match replies to requests. */
 static Wait send_all(int fd, const char *data, size_t size, uint64_t end_us) {
     while (size) {
         ssize_t sent = write(fd, data, size);
@@ -103,7 +104,8 @@ static Wait send_all(int fd, const char *data, size_t size, uint64_t end_us) {
     return READY;
 }
 
-/* Waits until a whole command is in the buffer. */
+/* Waits until a whole command is in the buffer, and sets *size to its length in bytes. `end_us` is the end of the
+ * lease. */
 static Wait next_command(int fd, uint64_t end_us, size_t *size) {
     for (;;) {
         if (RedisModule_MonotonicMicroseconds() >= end_us) return EXPIRED;

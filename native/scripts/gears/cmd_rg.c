@@ -56,8 +56,8 @@ static int is_session_id(RedisModuleString *id) {
     return length && length <= MAX_SESSION_ID && strspn(text, ALLOWED) == length;
 }
 
-/* Reads an option with a value. 1: done. 0: the argument is a different option. -1: the value is missing, and the
- * function has replied with an error. */
+/* Reads the option `name` and its value if argv[*at] is this option. 1: *value is the value, and *at is its position.
+ * 0: the argument is a different option. -1: the value is missing, and the function has replied with an error. */
 static int take_option(RedisModuleCtx *ctx, const char *name, RedisModuleString **argv, int argc, int *at,
                        RedisModuleString **value) {
     if (strcasecmp(RedisModule_StringPtrLen(argv[*at], NULL), name)) return 0;
@@ -79,7 +79,8 @@ static int unknown_argument(RedisModuleCtx *ctx, const char *word) {
     return 0;
 }
 
-/* 0: the function has replied with an error. */
+/* Checks the session ids of a script. Returns 1, or 0 if an id is invalid and the function has replied with an
+ * error. */
 static int check_script(RedisModuleCtx *ctx, const Script *script) {
     RedisModuleString *const ids[] = {script->id, script->replace_with};
     for (int i = 0; i < 2; i++) {
@@ -212,8 +213,8 @@ static void slot_range(RedisModuleCallReply *slots, const char *id, long long *l
     }
 }
 
-/* Replies with one primary and returns 1. 0: the node is unknown or is a replica. `listed_id` does not end with a NUL.
- */
+/* Replies with one primary and returns 1. 0: the node is unknown or is a replica. `slots` is the reply to CLUSTER
+ * SLOTS. `listed_id` does not end with a NUL. `run_id` is the run id of this server. */
 static int reply_node(RedisModuleCtx *ctx, RedisModuleCallReply *slots, const char *listed_id, const char *run_id) {
     char id[REDISMODULE_NODE_ID_LEN + 1] = "";
     memcpy(id, listed_id, REDISMODULE_NODE_ID_LEN);

@@ -30,7 +30,8 @@ typedef enum { UNREGISTER = 'U', ABORT = 'A', ORDER = 'O', CLEAR = 'C' } Verb;
 
 typedef struct Notice {
     RedisModuleString *id;
-    int on; /* for an unregistration: 1: abort pending executions; for an order: 1: pause, 0: resume */
+    int on; /* for an unregistration, 1 means that pending executions are aborted; for an order, 1 means pause and 0
+             * means resume */
 } Notice;
 
 static int emit_notice(RedisModuleCtx *ctx, void *data) {
@@ -63,8 +64,9 @@ static void set_paused(Registration *registration, int paused) {
     notify(&PAUSED, registration->fields[REG_ID], paused);
 }
 
-/* Returns the number of a new order. The number is greater than the last number on this shard, and usually greater than
- * the numbers on other shards. It is at most the maximum that other shards and files accept. */
+/* Returns the number of a new order: odd if `paused` is 1 (pause), even if it is 0 (resume). The number is greater than
+ * the last number on this shard, and usually greater than the numbers on other shards. It is at most the maximum that
+ * other shards and files accept. */
 static long long next_order(const Registration *registration, int paused) {
     long long now = RedisModule_Milliseconds(), after = (registration->pause_order >> 1) + 1;
     long long order = (now > after ? now : after) << 1 | paused;
@@ -149,7 +151,8 @@ static void on_change_timer(RedisModuleCtx *ctx, void *data) {
 
 static int is_order(long long order) { return order > 0 && order <= MAX_PAUSE_ORDER; }
 
-/* Reads a change from the `length` bytes at `text`. 0: the bytes are not a change. */
+/* Reads a change from the `length` bytes at `text`, which follow the first letter of a message. `verb` of the change is
+ * already set. Returns 1, or 0 if the bytes are not a change. */
 static int parse_change(Change *change, const char *text, size_t length) {
     change->order = 0;
     if (change->verb == ORDER) {

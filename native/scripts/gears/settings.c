@@ -58,7 +58,7 @@ static int find_legacy(const char *name) {
     return -1;
 }
 
-/* The result of storing a setting. */
+/* The result of storing a setting: stored in `legacy_values`, stored in `extra`, or refused. */
 typedef enum { STORED_LEGACY, STORED_EXTRA, REFUSED } Stored;
 
 static Stored store(RedisModuleString *name, RedisModuleString *value) {
@@ -156,8 +156,8 @@ static int RG_CONFIGGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     return REDISMODULE_OK;
 }
 
-/* 1: the setting accepts the value. A setting of LEGACY with a number accepts only integers that are not negative. All
- * other settings accept any value. */
+/* 1: the setting accepts the value. `legacy` is the row of the setting in LEGACY; -1: the setting is not in LEGACY. A
+ * setting of LEGACY with a number accepts only integers that are not negative. All other settings accept any value. */
 static int fits_preset(int legacy, RedisModuleString *value) {
     long long number;
     if (legacy < 0 || (!LEGACY[legacy].value && !LEGACY[legacy].preset[0])) return 1;

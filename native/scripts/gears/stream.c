@@ -98,7 +98,8 @@ static void on_role(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subeve
 
 /* ---- QA.STREAM ---- */
 
-/* Counts the outcome of a batch. 0: the arguments are not a valid outcome. */
+/* Counts the outcome of a batch. `argv` has four arguments: outcome (OK, ERR or ABORTED), run time in microseconds, lag
+ * in milliseconds, error. 0: the arguments are not a valid outcome. */
 static int count_batch(RunCounters *counters, RedisModuleString **argv) {
     const char *outcome = RedisModule_StringPtrLen(argv[0], NULL);
     unsigned long long *counter = !strcmp(outcome, "OK")        ? &counters->succeeded
@@ -118,7 +119,7 @@ static int count_batch(RunCounters *counters, RedisModuleString **argv) {
     return 1;
 }
 
-/* Called when a retry has succeeded. */
+/* Removes the last error of a registration. Called when a retry has succeeded. */
 static void clear_error(Registration *registration) {
     RedisModule_Free(registration->counters.last_error);
     registration->counters.last_error = NULL;

@@ -9,5 +9,5 @@ int stream_on_load(RedisModuleCtx *ctx);
 /* Returns the name of the status for RG.DUMPREGISTRATIONS. */
 const char *stream_status(const Registration *registration);
 
-/* Returns the number of batches that have run. */
+/* Returns the number of batches that have run since the module was loaded. */
 unsigned long long stream_batches(void);
