@@ -257,12 +257,15 @@ class BatchStore:
             if after not in ids:
                 raise NotFound(f"no such batch: {after[:100]!r} (after)")
             ids = ids[ids.index(after) + 1 :]
-        found = await self._hashes([keys.batch_key(batch_id, owner) for batch_id in ids[: limit + 1]])
-        shown = [
-            Batch.from_fields(batch_id, owner, fields)
-            for batch_id, fields in zip(ids, found, strict=False)
-            if fields and int(fields["keep_until"]) > time()
-        ]
+        shown: list[Batch] = []
+        while ids and len(shown) <= limit:
+            some, ids = ids[: limit + 1], ids[limit + 1 :]
+            found = await self._hashes([keys.batch_key(batch_id, owner) for batch_id in some])
+            shown += [
+                Batch.from_fields(batch_id, owner, fields)
+                for batch_id, fields in zip(some, found, strict=True)
+                if fields and int(fields["keep_until"]) > time()
+            ]
         return shown[:limit], len(shown) > limit
 
     async def open_batches(self, owner: str) -> list[Batch]:

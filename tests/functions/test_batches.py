@@ -423,6 +423,10 @@ async def test_batches_are_listed_in_pages(shards: Shards) -> None:
         assert [batch["id"] for batch in page["data"]] == ids[:2] and page["has_more"]
         rest = (await found.client.get("/v1/batches", params={"limit": 3, "after": page["last_id"]})).json()
         assert [batch["id"] for batch in rest["data"]] == ids[2:] and not rest["has_more"]
+        for expired in ids[1:3]:
+            shards.client.hset(keys.batch_key(expired, ANONYMOUS_OWNER), "keep_until", int(time()) - 1)
+        page = (await found.client.get("/v1/batches", params={"limit": 2})).json()
+        assert [batch["id"] for batch in page["data"]] == [ids[0], ids[3]] and page["has_more"]
 
 
 @pytest.mark.hostile
