@@ -42,7 +42,7 @@ _EPILOG = (
     "Exit codes: 0 done, 1 failed, 2 wrong usage or setting, 3 not running or not reachable, 4 overloaded or timed out,"
     " 130 interrupted (Ctrl-C)."
 )
-# Shared options with a value. Users may also write them after the subcommand.
+# Shared options with a value. Users may write these options before or after the subcommand.
 _CLUSTER_TLS = ("--cluster-tls-ca", "--cluster-tls-cert", "--cluster-tls-key")
 _SHARED_WITH_VALUE = ("--config", "--data-dir", "--cluster-url", *_CLUSTER_TLS, "--log-level", "--set")
 
@@ -123,7 +123,7 @@ def _options(  # noqa: PLR0917 - one parameter is one option
 
 
 def exit_code(error: BaseException) -> int:
-    """Return the exit code of the process for an error."""
+    """Return the exit code with which `qa-cluster` ends after this error."""
     if isinstance(error, ConfigError):
         return USAGE
     if isinstance(error, CannotWrite):
@@ -136,7 +136,8 @@ def exit_code(error: BaseException) -> int:
 
 
 def shared_first(arguments: list[str]) -> list[str]:
-    """Move the shared options to the front of the command line; words after ``--`` stay in place.
+    """Return the words of the command line with the shared options and their values at the front. The word ``--`` and
+    the words after it stay in place.
 
     >>> shared_first(["up", "--data-dir", "x", "--shards", "5"])
     ['--data-dir', 'x', 'up', '--shards', '5']
@@ -157,7 +158,9 @@ def shared_first(arguments: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """Entry point of the command."""
+    """Run `qa-cluster` with the command line of this process. After an error, print the error, and exit with its exit
+    code.
+    """
     hide_typed_passwords()
     try:
         app(args=shared_first(sys.argv[1:]), prog_name="qa-cluster")

@@ -1,8 +1,8 @@
 """The program behind `qa-cluster model export|evaluate|reference|mine|train`: `python -m qa_cluster.models`.
 
-`qa-cluster` runs it in a separate process. Results go to standard output as JSON, progress and errors to standard
-error. Exit codes: 0 done, 1 failed, 2 wrong usage, and 128 plus the number of the signal that stopped the command (130:
-Ctrl-C).
+`qa-cluster` runs the program in a separate process. Results go to standard output as JSON, progress and errors to
+standard error. Exit codes: 0 done, 1 failed, 2 wrong usage, and 128 plus the number of the signal that stopped the
+command (130: Ctrl-C).
 """
 
 import argparse
@@ -29,14 +29,16 @@ from .training.command import add_train, run_train
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run the command that `arguments` (None: the command line of this process) name, and return its exit code."""
     chosen = _parser().parse_args(arguments)
     try:
         if chosen.command == "train":
             return run_train(chosen)
         with _bars() as progress:
             result = _COMMANDS[chosen.command](chosen, progress)
-        print(result)  # after the bars have ended: while they run, rich sends standard output to standard error
+        # The result is printed after the progress bars have ended: while they run, rich sends standard output to
+        # standard error.
+        print(result)
     except (QAError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -9,7 +9,9 @@ _FOLDER = Path(__file__).parent / "default"
 
 
 def default_reader() -> Path:
-    """Return the folder of the bundled reader: `reader.onnx`, `tokenizer.json`, `manifest.json`, `MODEL_CARD.md`."""
+    """Return the folder of the bundled reader, which has the files `reader.onnx`, `tokenizer.json`, `manifest.json` and
+    `MODEL_CARD.md`. Raises ModelError if a file of the reader is missing.
+    """
     absent = [name for name in (MODEL_FILE, TOKENIZER_FILE, MANIFEST_FILE) if not (_FOLDER / name).is_file()]
     if absent:
         raise ModelError(f"the bundled reader lacks {absent[0]}: install the package again")

@@ -44,9 +44,12 @@ class RestoredDocuments:
     """The result of restoring documents: numbers of documents, and the names of some documents.
 
     Attributes:
+        new, replaced, unchanged: the numbers of documents that the cluster did not have, had in a different version,
+            and had in the version of the backup.
         skipped: the number of documents that the cluster has in a different version and keeps (policy `skip`).
         refused: for each document that could not be restored, the reason.
-        other_version: the restored documents whose version in the cluster differs from their version in the backup.
+        other_version: the restored documents whose new version in the cluster differs from their version in the backup,
+            each as a text for messages (`_shown`).
     """
 
     new: int = 0
@@ -63,7 +66,12 @@ class RestoredDocuments:
 
 
 class DocumentRestoring:
-    """Restores the documents in some files: all documents, or the documents of the `chosen` collections."""
+    """Restores the documents in some files of a backup: all documents, or the documents of the `chosen` collections.
+
+    Args:
+        patience: see `run`, in seconds.
+        on_progress: after each batch, gets the number of finished documents (`RestoredDocuments.done`).
+    """
 
     def __init__(
         self,
@@ -83,7 +91,7 @@ class DocumentRestoring:
 
     async def differing(self) -> list[str]:
         """Return the documents whose version in the cluster differs from the backup, without documents that the cluster
-        lacks. This method writes nothing.
+        lacks. Each document is a text for messages (`_shown`). This method writes nothing.
         """
         found = []
         async for batch in self._batches():
@@ -98,7 +106,9 @@ class DocumentRestoring:
     async def run(self, policy: str) -> RestoredDocuments:
         """Store the documents and wait until they are indexed. `policy` is one of `POLICIES`.
 
-        DeadlineExceeded if the shards index no document for `patience` seconds.
+        `policy` says what happens to a document that the cluster has in a different version: FAIL refuses the document,
+        SKIP keeps the version of the cluster, and REPLACE stores the version of the backup. Raises DeadlineExceeded if
+        the shards index no document for `patience` seconds.
         """
         limit = asyncio.Semaphore(_CONCURRENT)
 
@@ -117,8 +127,10 @@ class DocumentRestoring:
         return self.restored
 
     async def _store(self, line: _Line, version: str, policy: str) -> None:
-        """Store a document. `version` is the document's current version in the cluster, or empty if the cluster does
-        not have it.
+        """Store the document of a line, and count it in `restored`.
+
+        `version` is the document's current version in the cluster, or empty if the cluster does not have the document.
+        If other clients change the document meanwhile, try again, `_TRIES` times in all. Then raise VersionConflict.
         """
         restored, documents = self.restored, self._engine.documents
         for _ in range(_TRIES):
@@ -160,8 +172,8 @@ class DocumentRestoring:
         return [NO_VERSION if reply is None else reply.decode() for reply in replies]
 
     async def _batches(self) -> AsyncIterator[list[_Line]]:
-        """Yield the documents of all files in batches. Up to `_FILES` files are open; successive batches come from
-        different files.
+        """Yield the documents of all files in batches. Up to `_FILES` files are open. Successive batches come from
+        different open files in turn, so that several shards index at the same time.
         """
         with ExitStack() as stack:
             left = iter(self._files)
@@ -179,7 +191,9 @@ class DocumentRestoring:
                     yield batch
 
     async def _wait_indexed(self) -> None:
-        """Wait until no document is pending. This includes documents that other clients write in the meantime."""
+        """Wait until no document of the cluster is pending, also none that other clients write in the meantime. Raise
+        DeadlineExceeded if the number of pending bytes stays the same for `patience` seconds.
+        """
         tags = partition_tags(self._engine.partitions)
         keys = [pending_key(tag) for tag in tags]
         before, until = -1, monotonic() + self._patience
@@ -210,12 +224,14 @@ def _batch(lines: Iterator[_Line]) -> list[_Line]:
 
 
 def _close(lines: Generator[_Line, None, None]) -> None:
-    with suppress(ValueError):  # after an interruption, a thread may still be reading
+    with suppress(ValueError):  # after an interruption, a thread may still read from `lines`
         lines.close()
 
 
 def documents_in(path: Path, chosen: frozenset[str] | None = None) -> Generator[_Line, None, None]:
-    """Yield the checked lines of a file of documents: all lines, or the lines of the `chosen` collections."""
+    """Yield the lines of a file of documents: all lines, or the lines of the `chosen` collections. Every line is
+    checked; raises DamagedBackup at the first line that is not a document.
+    """
     for number, line in enumerate(read_lines(path), start=1):
         texts = [line.get(name) for name in ("id", "collection", "title", "text", "version", "source")]
         if not all(isinstance(text, str) for text in texts) or not isinstance(line.get("metadata"), dict):

@@ -56,7 +56,7 @@ from .lines import LinesWriter
 from .manifest import DOCUMENTS_FOLDER, ShardState
 
 PATIENCE_SECONDS = 10.0
-"""How long step 3 may take on each shard."""
+"""How long step 3 may take on each shard, before the backup gives up the consistent snapshot or blocks writes."""
 READ_BYTES = 4 << 20
 """Maximum size of the texts that are read together; a longer text is read alone."""
 _NAMES = 500
@@ -66,9 +66,10 @@ _READ_ATTEMPTS = 20
 _PAUSE_SECONDS = 0.02
 _FIELDS = ("title", "metadata", "version", "source")
 
-# The epoch of each collection in a partition, by the name of the collection.
+# The epoch of each collection in a partition, by the name of the collection. None: the partition has no epoch of this
+# collection yet.
 _Epochs = dict[str, bytes | None]
-# The line of a document, and the size of its text in bytes.
+# The object that becomes the line of a document in the backup, and the size of the document's text in bytes.
 _ReadDocument = tuple[dict[str, Any], int]
 
 
@@ -77,9 +78,10 @@ class SavedDocuments:
     """The result of saving the documents.
 
     Attributes:
-        collections: all collections except the default collection.
+        collections: the names of the saved collections, without the default collection.
         meanwhile: how often a document was written or deleted after it had been read.
-        unreadable: documents that were not saved: the text is not UTF-8 or is too long, or the metadata is not JSON.
+        unreadable: the ids of documents that were not saved, as keys without values, in the order of reading. The text
+            of such a document is not UTF-8 or is too long, or its id or metadata is invalid.
     """
 
     documents: int = 0
@@ -92,12 +94,16 @@ class SavedDocuments:
 
 @dataclass(slots=True)
 class _Partition:
-    """The file of a partition.
+    """The file of a partition in the backup, while it is written.
 
     Attributes:
-        known: for each document, its version, the number of its line, and the size of its text in bytes.
-        dead: the numbers of the lines to remove, because their documents have changed since.
-        epochs: the epochs for which the file is correct; None if the file must be compared with the partition again.
+        known: for each document in the file, its version, the number of its line (from 0), and the size of its text in
+            bytes.
+        dead: the numbers of the lines that will be removed from the file, because their documents were changed or
+            deleted after the line had been written.
+        epochs: the epochs of the partition for which the file is correct; None if the file must be compared with the
+            partition again.
+        writer: writes the file; None before the first document.
     """
 
     tag: str
@@ -117,7 +123,12 @@ class _Partition:
 
 
 class DocumentSaving:
-    """Saves the documents of a cluster: of all collections, or of the `chosen` collections."""
+    """Saves the documents of a cluster: of all collections, or of the `chosen` collections.
+
+    Args:
+        patience, hold_seconds: see the docstring of the module. If `hold_seconds` is 0, writes are never blocked.
+        on_progress: gets the number of documents that have been read, during the first pass over the partitions.
+    """
 
     def __init__(
         self,
@@ -140,7 +151,7 @@ class DocumentSaving:
         self._done = 0
 
     async def run(self) -> SavedDocuments:
-        """Save one shard after the other."""
+        """Save the documents of one shard after the other."""
         by_shard: dict[Shard, list[str]] = {}
         for tag in self._tags:
             by_shard.setdefault(self._shards.shard_of_key(epoch_key(tag)), []).append(tag)
@@ -166,7 +177,8 @@ class DocumentSaving:
         self.saved.shards.append(ShardState(str(shard.address), tuple(tags), documents, exact))
 
     async def _scan(self, tags: Sequence[str]) -> dict[str, set[str]]:
-        """Return the names of the documents of a shard, by partition.
+        """Return the names of the documents of a shard, by the tag of their partition. `tags` are the partitions of the
+        shard.
 
         This scans all keys of the shard, because some documents are neither indexed nor pending.
         """
@@ -260,10 +272,11 @@ class DocumentSaving:
         return self._chosen is None or collection in self._chosen
 
     async def _catch_up(self, partition: _Partition, names: Iterable[str] = ()) -> None:
-        """Compare a partition with its file, and correct the file.
+        """Compare a partition with its file, and make the file equal to the partition.
 
         Add new and changed documents, and mark the lines of changed and deleted documents as dead. `names` are
-        documents that may be in the partition, in addition to the documents that `_listed` finds.
+        documents that may be in the partition, in addition to the documents that `_listed` finds. If a client wrote to
+        the partition meanwhile, `partition.epochs` becomes None, and the caller must call this method again.
         """
         tag, first = partition.tag, partition.epochs is None and not partition.known
         before = (await self._epochs([tag]))[tag]
@@ -283,7 +296,9 @@ class DocumentSaving:
         partition.epochs = before if after == before else None
 
     async def _listed(self, tag: str, epochs: _Epochs) -> set[str]:
-        """Return the names of the indexed, pending and failed documents of a partition."""
+        """Return the names of the indexed, pending and failed documents of a partition. The indexed documents are those
+        of the collections in `epochs`.
+        """
         pending = await self._shards.execute(pending_key(tag), "HKEYS", pending_key(tag))
         failed = await self._shards.execute(failures_key(tag), "HKEYS", failures_key(tag))
         found = {name.decode() for name in (*pending, *failed) if name}
@@ -298,7 +313,9 @@ class DocumentSaving:
         return found
 
     async def _differing(self, partition: _Partition, names: Sequence[str]) -> AsyncIterator[list[str]]:
-        """Yield the documents that differ from the file, in batches that can be read together."""
+        """Yield the names of the documents that differ from the file: changed, new and deleted documents. Each batch is
+        small enough to be read together (`READ_BYTES`).
+        """
         batch: list[str] = []
         size = 0
         for at in range(0, len(names), _NAMES):
@@ -323,7 +340,10 @@ class DocumentSaving:
             yield batch
 
     async def _read(self, tag: str, names: Sequence[str]) -> dict[str, _ReadDocument]:
-        """Read documents, each complete and consistent. Leave out documents that are deleted or unreadable."""
+        """Return documents by name, each complete. Leave out documents that are deleted or unreadable. While the record
+        of a document states a different version than its text has, read the document again, up to `_READ_ATTEMPTS`
+        times. After that, return the document as it was read last.
+        """
         found: dict[str, _ReadDocument] = {}
         left = list(names)
         for attempt in range(_READ_ATTEMPTS + 1):
@@ -356,7 +376,8 @@ class DocumentSaving:
     def _decode(name: str, record: Sequence[bytes | None], text: bytes) -> _ReadDocument | None:
         """Return a document from its record and its text; None if the document is unreadable.
 
-        The version of the document is computed from both, because the version in the record can be outdated.
+        The version of the document is computed from its text and record, because the version that the record states can
+        be outdated.
         """
         parsed = DocumentName(name)
         title, metadata, _, source = ((value or b"").decode("utf-8", "replace") for value in record)

@@ -33,7 +33,9 @@ _IN_USE = "{!r} is being restored: use another folder, or repeat the command whe
 
 
 class BackupFolder:
-    """A backup that is being written. `files` lists the completed files."""
+    """A backup that is being written to the temporary folder `path`. `files` has the entries of the completed files, by
+    their names in the backup.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,12 +43,14 @@ class BackupFolder:
         self._open: dict[str, LinesWriter] = {}
 
     def lines(self, name: str) -> LinesWriter:
-        """Start a file of JSON lines. Call `close` to complete the file."""
+        """Start the file of JSON lines with this name, a path relative to the backup. Call `close` to complete the
+        file.
+        """
         writer = self._open[name] = LinesWriter(self._new_path(name))
         return writer
 
     def close(self, name: str, dead: frozenset[int] | set[int] = frozenset()) -> FileEntry:
-        """Complete a file of lines, without the lines whose numbers are in `dead`.
+        """Complete a file of lines, without the lines whose numbers (from 0) are in `dead`.
 
         If no line remains, remove the file.
         """
@@ -65,7 +69,7 @@ class BackupFolder:
         return entry
 
     def store(self, name: str, data: bytes) -> None:
-        """Write a file, if it was not already written."""
+        """Write a file with these bytes, if this backup does not yet have a file with this name."""
         if name in self.files:
             return
         file = HashedFile(self._new_path(name))
@@ -77,7 +81,7 @@ class BackupFolder:
             raise
 
     def abandon(self) -> None:
-        """Close all open files without completing them."""
+        """Close all files that `lines` has started and that are not completed."""
         for writer in self._open.values():
             writer.abandon()
         self._open.clear()
@@ -92,8 +96,9 @@ class BackupFolder:
 def new_backup(target: Path, *, force: bool = False) -> Iterator[tuple[BackupFolder, Callable[[BackupManifest], Path]]]:
     """Create a folder to write to; yield it, and a function that completes the backup and moves it to `target`.
 
-    If the caller does not call the function, or an error occurs, nothing is left on the disk. `target` must be missing
-    or empty; with `force`, it may be an earlier backup. ConfigError if `target` is anything else or is in use.
+    The function gets the manifest and returns the path of the backup. If the caller does not call the function, or an
+    error occurs, nothing is left on the disk. `target` must be missing or empty; with `force`, it may be an earlier
+    backup. Raises ConfigError if `target` is anything else or is in use.
     """
     target = target.resolve()
     if target.parent.is_dir():
@@ -124,7 +129,9 @@ def new_backup(target: Path, *, force: bool = False) -> Iterator[tuple[BackupFol
 
 @contextmanager
 def reading(backup: Path) -> Iterator[None]:
-    """Prevent other commands from replacing a backup; ConfigError if it is being replaced."""
+    """Prevent other commands from replacing a backup while the context is open. Raise ConfigError if another command is
+    replacing the backup now.
+    """
     with _locked(backup, fcntl.LOCK_SH) as free:
         if not free:
             raise ConfigError(f"another backup is replacing {str(backup)!r}: repeat the command")
@@ -133,12 +140,15 @@ def reading(backup: Path) -> Iterator[None]:
 
 @contextmanager
 def _locked(folder: Path, how: int) -> Iterator[bool]:
-    """Lock a folder; yield whether the lock was taken. On a file system without locks, always yield True."""
+    """Lock a folder while the context is open, and yield whether this process got the lock. `how` is LOCK_SH or
+    LOCK_EX. The function does not wait for other processes. On a file system without locks, it always yields True.
+    """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
             fcntl.flock(handle, how | fcntl.LOCK_NB)
-            free = os.path.samestat(os.fstat(handle), folder.stat())  # false if the folder was renamed in the meantime
+            # Another process may have replaced the folder before this process locked it. Then `free` is false.
+            free = os.path.samestat(os.fstat(handle), folder.stat())
         except (BlockingIOError, FileNotFoundError):
             free = False
         except OSError:
@@ -212,9 +222,11 @@ def _sibling(target: Path, what: str) -> Path:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove the folders that killed commands have left next to `target`, or rename a replaced backup back to `target`.
+    """Remove the temporary folders that killed backups to `target` have left next to it, or rename a replaced backup
+    back.
 
-    Keep folders that other commands are writing.
+    If `target` is missing because a backup was killed between its two renames, the replaced backup becomes `target`
+    again. Folders that other commands are writing stay.
     """
     for left in [path for path in target.parent.iterdir() if path.name.startswith(_hidden(target, _REPLACED))]:
         if not target.exists() and (left / MANIFEST_FILE).exists():
@@ -245,9 +257,10 @@ def _sync(folder: Path) -> None:
 
 
 def verify(folder: Path, manifest: BackupManifest, on_progress: Callable[[int], None] = lambda done: None) -> None:
-    """Compare every file with its entry.
+    """Compare the size and the SHA-256 of every file of a backup with its entry in the manifest.
 
-    DamagedBackup names the first file that differs. `on_progress` receives the number of verified bytes.
+    Raises DamagedBackup with the name of the first file that differs. `on_progress` receives the number of bytes that
+    have been verified so far, in all files.
     """
     done = 0
     for name, entry in sorted(manifest.files.items()):

@@ -1,9 +1,10 @@
 """User functions in a backup: the source of each script that has registered functions with `RG.PYEXECUTE`.
 
-A *session* is such a script with its registrations. The shards store a function as bytecode of one Python version, with
-the classes of one qa-cluster version. So a backup has the source instead. A restore runs the script again, but ignores
-its `run()`. The backup omits the values of globals, and the functions that other functions have registered. If a single
-registration of a session was unregistered before the backup, the restore registers it again.
+A *session* is such a script with its *registrations*: the functions that it has registered. The shards store a function
+as bytecode of one Python version, with the classes of one qa-cluster version. So a backup has the source instead. A
+restore runs the script again, but ignores its `run()`. The backup omits the values of globals, and the functions that
+other functions have registered. If a single registration of a session was unregistered before the backup, the restore
+registers it again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class StoredFunctions:
     """A session of user functions.
 
     Attributes:
-        paused: for each registration, in order, whether it was paused. Only registrations on streams can be paused.
+        paused: for each registration, in the order in which the shard lists them, whether it was paused. Only
+            registrations on streams can be paused.
     """
 
     id: str
@@ -37,12 +39,12 @@ class StoredFunctions:
     paused: tuple[bool, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the object for the line in the backup."""
+        """Return the JSON object that becomes the line of this session in the backup."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
-        """Read an object that `to_dict` returned; ValueError if the object is invalid."""
+        """Read an object that `to_dict` returned. Raises ValueError if the object is invalid."""
         try:
             texts = [value.pop(name) for name in ("id", "description", "source")]
             requirements, paused = tuple(value.pop("requirements")), tuple(value.pop("paused"))
@@ -63,7 +65,9 @@ class StoredFunctions:
 
 
 def sessions_on(client: redis.Redis) -> dict[str, tuple[StoredFunctions, tuple[str, ...]]]:
-    """Return the sessions of user functions on a shard by id, each with the ids of its registrations."""
+    """Return the sessions of user functions on a shard, by session id. Each session comes with the ids of its
+    registrations, in the order of `StoredFunctions.paused`. Sessions without registrations are left out.
+    """
     found = {}
     for row in command(client, "RG.PYDUMPSESSIONS", "VERBOSE", "SOURCES"):
         session = pairs(row)
@@ -86,7 +90,7 @@ def register(client: redis.Redis, stored: StoredFunctions, *, upgrade: bool) -> 
     """Run the script of a session under its id. With `upgrade`, replace the session with this id in the cluster.
 
     Returns:
-        The problem, or an empty string if the session is restored.
+        The reason why the session was not restored completely, as text, or an empty string if it was.
     """
     words: list[str] = [stored.source, "NO_RUN", "ID", stored.id, *(["UPGRADE"] if upgrade else [])]
     words += ["DESCRIPTION", stored.description] if stored.description else []

@@ -32,7 +32,12 @@ _STREAMS = {FEEDBACK: feedback_key, UNANSWERED: unanswered_key}
 
 @dataclass(frozen=True, slots=True)
 class SavedGuidance:
-    """A pin, the synonyms of a collection, or an entry of a stream with its id."""
+    """A line of the backup: a pin, the synonyms of a collection, or an entry of a stream.
+
+    Attributes:
+        kind: a key of `_TYPES`, which names the class of `value`.
+        id: the id of the entry of the stream; empty for pins and synonyms.
+    """
 
     collection: str
     kind: str
@@ -40,12 +45,12 @@ class SavedGuidance:
     id: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the line as JSON-ready values."""
+        """Return the object for the line in the backup, with values that JSON can represent."""
         return {"collection": self.collection, "kind": self.kind, "id": self.id, "value": self.value.to_dict()}
 
     @classmethod
     def from_dict(cls, line: Any) -> Self:
-        """Read a line; InvalidInput if it is malformed."""
+        """Read an object that `to_dict` returned; raises InvalidInput if the object is malformed."""
         try:
             value = _TYPES[line["kind"]].from_dict(line["value"])
             return cls(check_collection(line["collection"]), line["kind"], value, str(line["id"]))
@@ -54,7 +59,9 @@ class SavedGuidance:
 
 
 async def save(engine: Engine, folder: BackupFolder, chosen: frozenset[str] | None) -> None:
-    """Save pins, synonyms and streams of all collections, or of the `chosen` collections."""
+    """Save the pins, the synonyms, the feedback and the unanswered questions of all collections, or of the `chosen`
+    collections, in a file of the backup.
+    """
     writer = folder.lines(GUIDANCE_FILE)
     for name in await engine.collections.searchable():
         if chosen is None or name in chosen:
@@ -74,7 +81,7 @@ def _of(saved: Iterable[SavedGuidance], chosen: Collection[str] | None) -> Itera
 
 
 async def differing(engine: Engine, saved: Iterable[SavedGuidance], chosen: Collection[str] | None) -> list[str]:
-    """Return the pins and synonyms whose content in the cluster differs from the backup."""
+    """Return the names of the pins and synonyms that the cluster has with a different content than the backup."""
     found: list[str] = []
     present = await engine.collections.searchable()
     for each in _of(saved, chosen):
@@ -88,7 +95,8 @@ async def restore(
 ) -> list[str]:
     """Restore pins, synonyms and streams.
 
-    Return the names of the pins and synonyms that stay unchanged because the cluster has other values.
+    With `replace`, pins and synonyms of the backup replace the values of the cluster. Otherwise, the cluster keeps its
+    different values. Return the names of the pins and synonyms that it keeps for this reason.
     """
     kept: list[str] = []
     streams: dict[str, dict[str, bytes]] = {}
@@ -109,7 +117,7 @@ async def restore(
 
 async def _kept(engine: Engine, each: SavedGuidance) -> bool:
     """Return whether the cluster has a pin for the same question, or synonyms of the same collection, that differ from
-    the saved values.
+    the saved values. Without `replace`, the cluster keeps them. For an entry of a stream, return False.
     """
     if each.kind == PIN:
         pins = {fold(pin.question): pin for pin in await engine.guidance.pins(each.collection)}

@@ -14,14 +14,14 @@ from typing import Any
 
 from .manifest import DamagedBackup, FileEntry
 
-# Enough for a document of 5,000,000 escaped code points with title and metadata, in bytes.
+# The limit for a line, in bytes. It is enough for a document of 5,000,000 escaped code points with title and metadata.
 MAX_LINE_BYTES = 64 << 20
 FILE_MODE = 0o600
 _LEVEL = 6
 
 
 class HashedFile:
-    """A new file that only its owner can read. It counts and hashes the bytes written to it."""
+    """A new file that only its owner can read. The object counts and hashes the bytes that are written to the file."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE), "wb")
@@ -29,7 +29,7 @@ class HashedFile:
         self._bytes = 0
 
     def write(self, data: bytes | memoryview) -> int:
-        """Append bytes."""
+        """Append bytes and return their number."""
         self._hash.update(data)
         self._bytes += len(data)
         return self._file.write(data)
@@ -39,52 +39,56 @@ class HashedFile:
         self._file.flush()
 
     def finish(self, lines: int = 0) -> FileEntry:
-        """Write everything to the disk and close the file."""
+        """Write everything to the disk, close the file, and return its entry for the manifest. `lines` is the number of
+        lines that the entry states.
+        """
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
         return FileEntry(self._bytes, self._hash.hexdigest(), lines)
 
     def abandon(self) -> None:
-        """Close the file; data may be lost."""
+        """Close the file without completing it, after an error. Written data may be lost."""
         with suppress(OSError):
             self._file.close()
 
 
 class LinesWriter:
-    """Writes a file of JSON lines."""
+    """Writes a compressed file of JSON lines. `lines` is the number of lines so far."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lines = 0
         self._file = HashedFile(path)
-        # no name and time in the header, so that the same lines give the same file
+        # The gzip header has no file name and no time, so that the same lines always give the same file.
         self._gzip = gzip.GzipFile("", "wb", _LEVEL, self._file, mtime=0)
 
     def add(self, value: Any) -> int:
-        """Append a line. Return the number of the line, from 0."""
+        """Append a value as a line of JSON. Return the number of the line, from 0."""
         self.add_raw(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n")
         return self.lines - 1
 
     def add_raw(self, line: bytes) -> None:
-        """Append an encoded line."""
+        """Append a line of bytes that ends with a line feed."""
         self._gzip.write(line)
         self.lines += 1
 
     def finish(self) -> FileEntry:
-        """Write everything to the disk and close the file."""
+        """Write everything to the disk, close the file, and return its entry for the manifest."""
         self._gzip.close()
         return self._file.finish(self.lines)
 
     def abandon(self) -> None:
-        """Close the file; data may be lost."""
+        """Close the file without completing it, after an error. Written data may be lost."""
         with suppress(OSError, ValueError):
             self._gzip.close()
         self._file.abandon()
 
 
 def without(path: Path, dead: Collection[int]) -> FileEntry:
-    """Rewrite a completed file without the lines with these numbers."""
+    """Rewrite a completed file without the lines whose numbers (from 0) are in `dead`. Return the new entry of the
+    file.
+    """
     written = path.with_suffix(".new")
     writer = LinesWriter(written)
     try:
@@ -100,7 +104,9 @@ def without(path: Path, dead: Collection[int]) -> FileEntry:
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file; DamagedBackup if it cannot be read."""
+    """Yield the uncompressed lines of a file, each with its line feed. Raises DamagedBackup if the file cannot be read,
+    or if a line is incomplete or longer than `MAX_LINE_BYTES`.
+    """
     try:
         with gzip.open(path, "rb") as file:
             while line := file.readline(MAX_LINE_BYTES + 1):
@@ -112,7 +118,9 @@ def raw_lines(path: Path) -> Iterator[bytes]:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects in the lines of a file; DamagedBackup names the first line that is not an object."""
+    """Yield the JSON objects in the lines of a file. Raises DamagedBackup with the number of the first line that is not
+    an object.
+    """
     for number, line in enumerate(raw_lines(path), start=1):
         try:
             value = json.loads(line)

@@ -58,7 +58,9 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class SavedReader:
-    """A reader: its full name, the folder with its three files, and whether it was the default reader."""
+    """A reader in a backup: its full name (id and revision), the folder in the backup with its three files, and whether
+    it was the default reader.
+    """
 
     name: str
     folder: str
@@ -88,9 +90,13 @@ class BackupManifest:
     Attributes:
         version: the version of qa-cluster that made the backup.
         created: when the backup started, ISO 8601 in UTC.
-        chosen: the requested collections; None: the backup has everything.
+        partitions: the number of partitions of the saved cluster.
+        chosen: the collections that the user requested; None if the user requested none, so that the backup has
+            everything.
         collections: all collections in the backup, except the default collection.
+        counts: the numbers of saved items, by kind: documents, text_bytes, collections, models, functions and api_keys.
         written_meanwhile: how many writes and deletions of documents the backup noticed while it ran.
+        files: the entries of all files except the manifest, by their paths in the backup.
     """
 
     version: str
@@ -106,24 +112,24 @@ class BackupManifest:
 
     @property
     def size(self) -> int:
-        """The bytes of all files except the manifest."""
+        """The size in bytes of all files of the backup together, except the manifest."""
         return sum(entry.bytes for entry in self.files.values())
 
     @property
     def document_files(self) -> list[str]:
-        """The files with documents."""
+        """The sorted paths, relative to the backup, of the files with documents."""
         return sorted(name for name in self.files if name.startswith(f"{DOCUMENTS_FOLDER}/"))
 
     def to_json(self) -> bytes:
-        """Return the text of the file."""
+        """Return the contents of the file `manifest.json`, with the digest."""
         value = {"format": FORMAT, **asdict(self)}
         value[_DIGEST] = _digest(value)
         return json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n"
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read the manifest of a folder. Raises NoBackup if there is no manifest of a backup, DamagedBackup if it is
-        invalid.
+        """Read the manifest of a folder. Raises NoBackup if the folder has no manifest of a backup, and DamagedBackup
+        if the manifest cannot be read, is invalid, or has a newer format.
         """
         path = folder / MANIFEST_FILE
         try:
@@ -156,7 +162,9 @@ class BackupManifest:
 
 
 def is_of_backup(path: Path) -> bool:
-    """Return whether a file is the manifest of a backup, intact or damaged. Only such a file has its own digest."""
+    """Return whether a file is the manifest of a backup, intact or damaged. Only such a manifest contains its own
+    digest; the manifest of a reader does not.
+    """
     try:
         return f'"{_DIGEST}"'.encode() in path.read_bytes()
     except OSError:

@@ -1,4 +1,6 @@
-"""The readers in a backup: three files each, in a folder that `qa-cluster model load` can also load."""
+"""The readers and encoders in a backup. Each of them has three files, in a folder that `qa-cluster model load` can also
+load. In this module, "reader" means both.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from .manifest import MODELS_FOLDER, DamagedBackup, SavedReader
 
 
 def save_readers(operation: ClusterOperation, folder: BackupFolder) -> tuple[SavedReader, ...]:
-    """Write all readers of the shards to the backup. Only one reader at a time is in memory."""
+    """Write all readers of the shards to the backup, and return their entries for the manifest. Only one reader at a
+    time is in memory. Raises ClusterError if the keys of a reader are migrating to another shard.
+    """
     found = [entry for entries in listing(operation).values() for entry in entries]
     default = next((entry.name for entry in found if entry.default), "")
     saved = []
@@ -42,7 +46,7 @@ def save_readers(operation: ClusterOperation, folder: BackupFolder) -> tuple[Sav
 
 
 def _folder_of(reader: ReaderFiles) -> str:
-    """Return the folder name, which is a digest of the manifest.
+    """Return the folder of a reader in the backup. Its name is a digest of the reader's manifest.
 
     The manifest has the digests of the other two files, so the name identifies all three files.
     """
@@ -50,7 +54,9 @@ def _folder_of(reader: ReaderFiles) -> str:
 
 
 def stored_manifest(backup: Path, stored: SavedReader) -> AnyManifest:
-    """Return the manifest of a reader in a backup; DamagedBackup if this version cannot use it."""
+    """Return the manifest of a reader in a backup. Raises DamagedBackup if this version of qa-cluster cannot use the
+    manifest, or if it belongs to a different reader.
+    """
     path = backup / stored.folder / MANIFEST_FILE
     try:
         found = load_manifest(path)
@@ -62,7 +68,9 @@ def stored_manifest(backup: Path, stored: SavedReader) -> AnyManifest:
 
 
 class ReaderRestoring:
-    """Restores readers from a backup: loads missing readers and, if requested, readers whose manifest differs."""
+    """Restores readers from a backup: loads missing readers and, if requested, readers whose manifest differs. `loaded`
+    is the number of readers that `run` has loaded so far.
+    """
 
     def __init__(self, operation: ClusterOperation, backup: Path, readers: tuple[SavedReader, ...]) -> None:
         self._operation = operation
@@ -71,7 +79,7 @@ class ReaderRestoring:
         self.loaded = 0
 
     def differing(self) -> list[str]:
-        """Return the readers that the shards have under the same name, but with a different manifest."""
+        """Return the names of the readers that the shards have under the same name, but with a different manifest."""
         present = self._manifests()
         return [
             stored.name
@@ -80,9 +88,11 @@ class ReaderRestoring:
         ]
 
     def run(self, *, replace: bool, default: bool) -> None:
-        """Load the missing readers, and with `replace` the readers that differ. `loaded` counts both.
+        """Load the readers that the shards lack. With `replace`, also load the readers whose manifest differs
+        (`differing`).
 
-        With `default`, the default reader of the backup becomes the default. The previous default stays loaded.
+        With `default`, the default reader of the backup becomes the default reader of the cluster. The previous default
+        reader stays loaded.
         """
         present = self._manifests()
         differing = self.differing() if replace else []
@@ -100,7 +110,9 @@ class ReaderRestoring:
         return all(any(e.default and e.name == name for e in entries) for entries in listing(self._operation).values())
 
     def _manifests(self) -> dict[str, AnyManifest]:
-        """Return the manifests of the readers that are on all shards."""
+        """Return the manifests of the readers that are on all shards, by the full name of the reader. If the manifests
+        of the shards differ, the result has the manifest of one of the shards.
+        """
         by_shard: dict[str, dict[str, AnyManifest]] = {}
 
         def read(node: Node, client: redis.Redis) -> str:

@@ -54,8 +54,8 @@ class OtherRestore(RequestError):
 
 
 class RestoreLock:
-    """A context manager that holds the lease. Entering raises OtherRestore if a different process holds it; the error
-    names that process.
+    """A context manager that holds the lease. Entering raises OtherRestore if a different process holds the lease. The
+    error names that process. `on_step` gets the texts for the user.
     """
 
     def __init__(self, settings: Settings, on_step: OnStep = lambda text: None) -> None:
@@ -94,10 +94,11 @@ class RestoreLock:
             )
 
     def _acquire(self) -> None:
-        """Set the key.
+        """Take the lease: set the key that names this process.
 
         If the key of another process exists and that process has ended, replace the key. If this machine cannot detect
-        whether it has ended, wait until the key expires. Raises OtherRestore if that process is running.
+        whether that process has ended, wait until the key expires. Raises OtherRestore if that process is running: this
+        machine detects it, or that process renews its key during the wait.
         """
         left_before = 0
         while not self._client.set(RESTORING_KEY, self._own, nx=True, px=int(LIFE_SECONDS * 1000)):
@@ -116,7 +117,8 @@ class RestoreLock:
 
     def _renew(self) -> None:
         while not self._over.wait(RENEW_SECONDS):
-            with suppress(redis.exceptions.RedisError, OSError):  # a failover or network fault: retry
+            # after a failover or a network fault, the loop tries again
+            with suppress(redis.exceptions.RedisError, OSError):
                 life = int(LIFE_SECONDS * 1000)
                 if self._client.eval(_REPLACE, 1, RESTORING_KEY, self._own, self._own, life):
                     continue
@@ -143,8 +145,8 @@ def _this_process() -> dict[str, Any]:
 
 
 def _system() -> str:
-    """Return a text that identifies a set of process ids: the boot of this machine, and the pid namespace of a
-    container.
+    """Return a text that is the same for all processes among which a process id is unique: the boot of this machine,
+    and the pid namespace of the container. Return an empty text on macOS, which has no `/proc`.
     """
     try:
         return f"{(_PROC / 'sys/kernel/random/boot_id').read_text().strip()} {(_PROC / 'self/ns/pid').readlink()}"
@@ -153,7 +155,9 @@ def _system() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return when a process started, in clock ticks since the boot; empty if it is not running."""
+    """Return when a process started, in clock ticks since the boot, as text. Return an empty text if the process is not
+    running, is a zombie, or if the machine has no `/proc`.
+    """
     try:
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -162,7 +166,9 @@ def _started(pid: int) -> str:
 
 
 def _is_gone(held: bytes) -> bool | None:
-    """Return whether the process that holds the key has ended; None if this machine cannot detect it."""
+    """Return whether the process that the key names has ended. `held` is the value of the key. Return None if this
+    machine cannot detect it, for example because the process runs on a different machine.
+    """
     try:
         value = json.loads(held)
         if not value["system"] or value["system"] != _system():

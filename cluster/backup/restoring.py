@@ -58,7 +58,17 @@ class Conflict(RequestError):
 
 @dataclass
 class RestoreOutcome:
-    """The numbers of restored items, and the names of items that were kept or failed."""
+    """The numbers of restored items, and the names of items that were not restored.
+
+    Attributes:
+        collections: the number of collections that the restore has created.
+        models: the number of readers that the restore has loaded.
+        functions: the number of scripts that have registered their functions again.
+        kept: the names of items that the cluster keeps with its own contents, for example `reader NAME`. Documents are
+            not among them (`RestoredDocuments.skipped`).
+        failed: for each item that could not be restored, its name and the reason. Documents are not among them
+            (`RestoredDocuments.refused`).
+    """
 
     documents: RestoredDocuments = field(default_factory=RestoredDocuments)
     collections: int = 0
@@ -108,7 +118,9 @@ class Restoring:
             )
 
     def check(self) -> None:
-        """Verify all files without a cluster; DamagedBackup names the first damaged file."""
+        """Verify all files of the backup, and read into memory what `run` restores, except the documents and the
+        readers. This needs no cluster. Raises DamagedBackup with the name of the first damaged file.
+        """
         with console.progress("verifying bytes", self.manifest.size) as advance:
             verify(self._backup, self.manifest, advance)
         for name in self.manifest.document_files:
@@ -124,8 +136,9 @@ class Restoring:
     def run(self, on_begin: Callable[[], None] = lambda: None) -> RestoreOutcome:
         """Restore the backup. Call `check` first.
 
-        With the policy `fail`, Conflict names the differences, and nothing is written. With every policy, Conflict is
-        raised before the first write if the cluster would get too many API keys.
+        With the policy `fail`, nothing is written if the cluster and the backup have different contents under the same
+        name. Conflict then names the differences. With every policy, Conflict is raised before the first write if the
+        cluster would get too many API keys.
 
         `on_begin` is called before the first write. After an error, `outcome` shows what was restored before the error.
         """
@@ -257,7 +270,8 @@ class Restoring:
                 self.outcome.kept += await guidance.restore(
                     client.engine, self._guidance, self._chosen, replace=self._policy == REPLACE
                 )
-                self.outcome.documents = restoring.restored  # set before the run, so that it is right after an error
+                # set before the call of `run`, so that the outcome is right after an error, too
+                self.outcome.documents = restoring.restored
                 await restoring.run(self._policy)
 
     def _documents(
@@ -286,7 +300,7 @@ class Restoring:
                 for stored in self._sessions:
                     present = sessions.get(stored.id)
                     if present is not None and stored.same_as(present[0]):
-                        # an interrupted restore may have stopped before it paused the functions
+                        # an earlier restore may have been interrupted before it paused the functions
                         if self._policy != SKIP:
                             functions.pause(client, stored, *present)
                         continue
@@ -303,7 +317,7 @@ class Restoring:
 
 
 def _fits(key: ApiKey, present: ApiKey) -> bool:
-    """Return whether an API key needs no restore, because `present` equals the key of the backup, or because `present`
-    was revoked after the backup. A restore must not undo a revocation.
+    """Return whether an API key of the backup (`key`) needs no restore. It needs none if `present`, the key with the
+    same id in the cluster, is equal, or was revoked after the backup. A restore must not undo a revocation.
     """
     return present == key or (present.revoked is not None and key.revoked is None)

@@ -29,7 +29,7 @@ from .manifest import API_KEYS_FILE, FUNCTIONS_FILE, BackupManifest, SavedReader
 from .readers import save_readers
 
 READERS_SECONDS = 60.0
-"""How long the backup waits for a shard or its worker, during a failover or a restart."""
+"""How long the backup waits for a shard or its worker during a failover or a restart, while it saves the readers."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,13 @@ def save(
     hold_seconds: float = 0.0,
     on_step: OnStep = console.step,
 ) -> Backup:
-    """Save the cluster of the settings, or only the `chosen` collections, in a new folder.
+    """Save the cluster of the settings, or only the `chosen` collections, in the new folder `target`.
 
-    With `chosen`, the backup has no readers, functions and API keys.
+    With `chosen`, the backup has no readers, functions and API keys. With `force`, `target` may be an earlier backup,
+    which the new backup replaces. `hold_seconds`: see `document_saving`. `on_step` gets the texts for the user.
 
-    ConfigError if the folder cannot be used, NotFound if a collection does not exist, ClusterError if a shard is down
-    and has no replica. After an error, nothing is left on the disk.
+    Raises ConfigError if the folder cannot be used, NotFound if a collection does not exist, ClusterError if a shard is
+    down and has no replica. After an error, nothing is left on the disk.
     """
     created = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     readers: tuple[SavedReader, ...] = ()

@@ -95,7 +95,7 @@ def ask(  # noqa: PLR0917 - one parameter is one option
 
 
 def show(result: AskResult) -> None:
-    """Print the best answer, and the other answers whose score is above 0.00."""
+    """Print the best answer, and the other answers whose score, rounded to two digits, is above 0.00."""
     notice_partial(result.index)
     any_position = any(where(answer) for answer in result.answers)
     if not result.answerable:
@@ -120,7 +120,7 @@ def show(result: AskResult) -> None:
 
 
 def notice_partial(index: Index) -> None:
-    """Name the shards that did not answer, if any."""
+    """Print a note with the shards that did not answer, if any. `index` is the part of a result that names them."""
     if index.partial:
         console.notice(
             f"the result is partial: {len(index.missing)} of {index.shards_total} shards did not answer"

@@ -117,7 +117,7 @@ def _ask_all(address: str) -> Iterator[dict[str, Any]]:
 
 
 def _ask(client: httpx.Client, question: str) -> tuple[dict[str, Any], float]:
-    """Return the answer to a question and the milliseconds until it arrived."""
+    """Return the REST service's response to a question, and the milliseconds until it arrived."""
     began = time.perf_counter()
     response = client.get("/qa", params={"question": question})
     elapsed_ms = (time.perf_counter() - began) * 1000
@@ -128,10 +128,10 @@ def _ask(client: httpx.Client, question: str) -> tuple[dict[str, Any], float]:
 
 
 def _wait_idle(loaded: LoadedSettings, url: str) -> None:
-    """Wait until the workers use no processor time, for at most `_SETTLE_SECONDS`.
+    """Wait until the workers have used no processor time for `_SETTLE_POLL_SECONDS`, but at most `_SETTLE_SECONDS`.
 
-    While a worker has no requests, it runs the reader once for each further input length, because the first run of a
-    length takes longer. This work would slow the demo's questions.
+    While a worker has no requests, it runs the reader once for each input length that it has not run yet, because the
+    first run of a length takes longer. This work would slow the demo's questions.
     """
     shards = inspect_cluster(loaded.settings, url).shards
     pids = [int(shard.module_info.get("qa_worker_pid", 0)) for shard in shards]

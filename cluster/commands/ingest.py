@@ -363,7 +363,9 @@ def _preview(settings: Settings, show: Path, paths: list[Path] | None, format: s
 
 
 def _check_source(paths: list[Path], sitemap: str, urls: Path | None, name: str, raw: bool) -> None:
-    """Refuse a run with no source, or with sources that cannot be combined."""
+    """Refuse options that name no source of documents, or sources that cannot be combined. The sources are PATH,
+    --sitemap and --urls.
+    """
     is_web = bool(sitemap) or urls is not None
     if sum((bool(paths), bool(sitemap), urls is not None)) != 1:
         what = "give only one of PATH, --sitemap and --urls" if is_web else "name the files and folders to store"
@@ -390,7 +392,9 @@ def _check(paths: list[Path], on_error: str, prefix: str, sync: bool, *, is_web:
 
 
 def _check_effects(paths: list[Path], *, sync: bool, yes: bool, adopt: bool, choosing: bool, is_web: bool) -> None:
-    """Refuse options that would have no effect."""
+    """Refuse options that have no effect with the other options. `choosing` says whether an option is given that
+    chooses the files of a folder (--include, --exclude, --no-ignore, --tracked).
+    """
     if (yes or adopt) and not sync:
         option = "--yes" if yes else "--adopt"
         raise typer.BadParameter(f"{option} has an effect only with --sync", param_hint=option)

@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 
 
 def file_option(help: str) -> Any:
-    """Return an option that takes a file."""
+    """Return a typer option whose value is a file. `help` is its help text."""
     return text_option("FILE", help)
 
 
 def text_option(metavar: str, help: str) -> Any:
-    """Return an option that takes a text or some texts, and is empty by default."""
+    """Return a typer option whose value is a text or several texts. The help shows `metavar` as the value, and no
+    default.
+    """
     return typer.Option(help=help, metavar=metavar, show_default=False)
 
 
@@ -63,7 +65,7 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Delete without asking. R
 
 
 def confirm_deletion(what: str, yes: bool) -> None:
-    """Ask on a terminal whether to delete, and exit with 1 if the answer is no.
+    """Ask on a terminal whether to delete `what`, and exit with 1 if the answer is no.
 
     With `yes`, do not ask. Without a terminal and without `yes`, raise BadParameter.
     """
@@ -82,14 +84,16 @@ ServerOption = Annotated[
 
 
 def collection_name(text: str) -> str:
-    """Check the name of a collection, and return it."""
+    """Return the name of a collection. Raise BadParameter if the name is invalid."""
     with refusals_as_usage():
         return check_collection(text)
 
 
 @contextmanager
 def refusals_as_usage(kind: type[RequestError] = RequestError, option: str | None = None) -> Iterator[None]:
-    """Turn a RequestError into an error about the command line, or about one `option` of it."""
+    """Turn an error of the class `kind` in the `with` block into a BadParameter, an error of the command line. With
+    `option`, the error names this option.
+    """
     try:
         yield
     except kind as error:
@@ -107,7 +111,9 @@ CollectionOption = Annotated[
 
 
 def collections_option(help: str) -> Any:
-    """Return an option that takes several collections."""
+    """Return a typer option that users can repeat, with the name of one collection each time. `help` is its
+    help text.
+    """
     return typer.Option(help=help, parser=collection_name, metavar="NAME", show_default=False)
 
 
@@ -127,7 +133,12 @@ CoverageOption = Annotated[
 
 @dataclass
 class SharedOptions:
-    """The options of `qa-cluster` itself: the settings file, and the settings that flags set."""
+    """The options of `qa-cluster` itself, which all subcommands share.
+
+    Attributes:
+        config: the path of the settings file; None if the option is not given.
+        flags: the values of the settings that options set, by the name of the setting.
+    """
 
     config: str | None = None
     flags: dict[str, str] = field(default_factory=dict)
@@ -136,7 +147,8 @@ class SharedOptions:
 def load_settings(context: typer.Context, **flags: object) -> LoadedSettings:
     """Return all settings of this run.
 
-    `flags` are the options of the subcommand. An option that is not given is None.
+    `flags` are the values of settings from the options of the subcommand, by the name of the setting. The value None
+    means that the option is not given.
     """
     shared: SharedOptions = context.obj
     given = {name: str(value) for name, value in flags.items() if value is not None}
@@ -160,17 +172,17 @@ class Audit:
         self._log = log
 
     def note(self, event: str, **what: object) -> None:
-        """Log a change that the command has made or, for `restore.begin`, will make. If the setting `audit_log` is
-        empty, do nothing. `what` has names and numbers, never texts of documents.
+        """Log a change that the command has made or, for the event `restore.begin`, will make. If the setting
+        `audit_log` is empty, do nothing. `what` has names and numbers, never texts of documents.
         """
         if self._log:
             self._log.note(event, {"user": _user()}, f"cli {socket.gethostname()}", **what)
 
 
 def audit_of(context: typer.Context) -> Audit:
-    """Open the audit log of the settings.
+    """Return the audit log that the settings name, open for writing.
 
-    A command opens it before any change, because opening can fail (ConfigError).
+    A command opens the log before it changes anything, because opening can fail (ConfigError).
     """
     return Audit(AuditLog(load_settings(context).settings.audit_log))
 
@@ -184,7 +196,7 @@ def _user() -> str:
 
 def client_of(context: typer.Context) -> ClusterClient:
     """Return a client of the cluster, for a `with` block."""
-    # most commands need no client, and its import would slow down their start
+    # imported here, because most commands need no client, and the import would slow down their start
     from qa_cluster.clients.cluster_client import ClusterClient
 
     from ..servers.local import with_cluster

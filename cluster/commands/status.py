@@ -126,7 +126,7 @@ def _worker(info: Mapping[str, Any]) -> str:
 
 
 def _show_progress(report: ClusterReport) -> None:
-    """Print the progress of the last `prepare` on each shard."""
+    """Print the progress or the result of the last `qa-cluster prepare`, one row for each shard on which it has run."""
     rows = [
         {
             "shard": shard.address,

@@ -135,7 +135,9 @@ def up(  # noqa: PLR0917 - one parameter is one option
 
 
 def _interrupted(settings: Settings, started: bool) -> str:
-    """Return the state in which an interrupted `up` leaves the cluster."""
+    """Return a text for the user: the state in which an interrupted `up` leaves the cluster. `started` says whether the
+    servers of the local cluster are running.
+    """
     if settings.cluster_url:
         return "interrupted: the cluster is not completely set up; repeat the command to continue"
     if started:

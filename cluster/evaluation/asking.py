@@ -48,7 +48,9 @@ class AnswerRanks:
 
 
 def rank_all(settings: Settings, questions: QuestionSet, collection: str, advance: Advance) -> AnswerRanks:
-    """Rank the sentences of a collection for every question, in the same way as `ask`."""
+    """Rank the sentences of a collection for every question, by their words (the default of `search`). `advance` gets
+    the number of ranked questions. Raises ClusterError for the first question that fails.
+    """
     ranks: dict[int, int | None] = {}
     sentences = 0
     numbers = iter(range(len(questions.examples)))
@@ -73,7 +75,9 @@ def rank_all(settings: Settings, questions: QuestionSet, collection: str, advanc
 
 
 def _sentence(questions: QuestionSet, document_id: str, passage_id: str) -> str:
-    """Return the text of a ranked sentence; empty if the question set does not have this document or sentence."""
+    """Return the text of a ranked sentence, from the question set. Return an empty text if the question set does not
+    have this document or sentence. `passage_id` ends in the number of the sentence in its document, from 0.
+    """
     sentences, number = questions.sentences.get(document_id, []), int(passage_id.rpartition(":")[2])
     return sentences[number] if number < len(sentences) else ""
 
@@ -88,12 +92,13 @@ def ask_all(
     advance: Advance,
     top_k: int = 1,
 ) -> list[AskResult | RequestError]:
-    """Ask every question without the answer caches; return the results in order.
+    """Ask every question without the answer caches. Return the results in the order of the questions.
 
     The result of a refused question is its error. With `waves`, the reader reads in waves and can stop after each wave.
     Without `waves`, the reader reads all `retriever_k` best sentences.
 
-    Each other result has the best spans, even if they are improbable, and says whether the question is answerable.
+    Each other result has the best `top_k` spans, even if they are improbable, and says whether the question is
+    answerable. Errors other than refused questions are raised. `advance` gets the number of finished questions.
     """
     results: dict[int, AskResult | RequestError] = {}
     numbers = iter(range(len(questions)))
@@ -123,7 +128,9 @@ def ask_all(
 
 
 def report_refused(questions: Sequence[str], results: Sequence[object]) -> None:
-    """Print how many questions were refused, and the first error. If no question was refused, print nothing."""
+    """Print how many questions were refused, and the first error. If no question was refused, print nothing. `results`
+    has the result of each question; the result of a refused question is its RequestError.
+    """
     refused = [(number, error) for number, error in enumerate(results) if isinstance(error, RequestError)]
     if refused:
         number, error = refused[0]
@@ -134,7 +141,9 @@ def report_refused(questions: Sequence[str], results: Sequence[object]) -> None:
 
 
 def check_documents(settings: Settings, questions: QuestionSet, file: str, collection: str, advance: Advance) -> None:
-    """Raise ClusterError if the collection lacks a document of the question set or has a different text for it."""
+    """Raise ClusterError if the collection lacks a document of the question set, or has a document with the same id but
+    a different text. `file` names the question set in the error.
+    """
     documents = iter(questions.documents)
     done = 0
 
@@ -169,7 +178,9 @@ async def _in_parallel(
 
 
 def given_answers(results: Sequence[AskResult | RequestError]) -> list[GivenAnswer]:
-    """Return the best answer to every question; a refused question has no answer."""
+    """Return the best answer to every question, in the order of the questions. A refused question counts as not
+    answered.
+    """
     return [
         GivenAnswer("", answerable=False)
         if isinstance(result, RequestError) or result.best is None
@@ -185,6 +196,9 @@ class JudgedRun:
     A method is a way to read sentences, such as "in waves".
 
     Attributes:
+        name: the name of the method in the report.
+        given: the answer to each question.
+        verdicts: the verdict on each answer.
         sentences_read: for each question, the number of sentences that the reader read.
     """
 
@@ -199,7 +213,9 @@ class JudgedRun:
         return cls(name, given, judge(questions.examples, given), sentences_read)
 
     def report(self, questions: QuestionSet, seed: int) -> dict[str, Any]:
-        """Return the figures as JSON-ready values."""
+        """Return the figures of this method for the report, as values that JSON can represent. `seed` is the random
+        seed of the intervals.
+        """
         examples = questions.examples
         trusted = trust(self.given, examples)
         by_type = figures_by_type(examples, self.verdicts, seed=seed)
@@ -212,13 +228,15 @@ class JudgedRun:
         }
 
     def answers(self, questions: QuestionSet) -> list[dict[str, object]]:
-        """Return one row for each question and its answer."""
+        """Return one row for each question, with its answer, the verdict and the number of sentences read."""
         rows = answer_rows(questions.examples, self.given, self.verdicts)
         return [{**row, "sentences_read": read} for row, read in zip(rows, self.sentences_read, strict=True)]
 
 
 def differences(runs: Sequence[JudgedRun], references: Sequence[JudgedRun], seed: int) -> list[dict[str, Any]]:
-    """Return the mean differences of each run from each reference in exact match and F1, with their intervals."""
+    """Return the mean differences in exact match and F1 of each run minus each reference, with their intervals. A run
+    that is itself a reference is not compared with itself. `seed` is the random seed of the intervals.
+    """
     return [
         {
             "of": run.name,

@@ -73,7 +73,7 @@ class EvaluationPlan:
 
 
 def measure(plan: EvaluationPlan, *, given: bool, ranking: bool, system: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Measure the chosen parts. Return the report, and the answers of each method.
+    """Measure the chosen parts. Return the report, and the answers by the name of the method.
 
     Args:
         given: whether to measure the reader with the contexts of the file.
@@ -163,7 +163,9 @@ def _cluster(plan: EvaluationPlan) -> Iterator[tuple[Settings, int]]:
 
 
 def _ranking(plan: EvaluationPlan, found: AnswerRanks, reference: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the recall of the ranking, for the questions that have an answer within one sentence."""
+    """Return the part of the report about the ranking: its recall, for the questions whose answer is within one
+    sentence. With a `reference` (the result of BM25), also return the recall of BM25 and the differences.
+    """
     known = [number for number, gold in enumerate(plan.questions.gold) if gold]
     examples = [plan.questions.examples[number] for number in known]
     ranks = [found.ranks[number] for number in known]

@@ -41,7 +41,7 @@ from .asking import ask_all, report_refused
 from .temporary_cluster import default_reader, make_vectors, temporary_cluster
 
 MAX_FITTED = 20
-"""Maximum number of answers for each question that a fit uses."""
+"""The maximum number of answers to each question that the option --fit uses."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class PlainQuestionPlan:
 
 
 def measure_plain_questions(plan: PlainQuestionPlan) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Ask all questions. Return the report, and the answers to every question."""
+    """Ask all questions. Return the report, and the rows of all answers under the name "plain"."""
     with _cluster(plan) as settings:
         reader, documents = default_reader(settings).name, _documents(settings, plan.collection)
         missing = _missing_documents(settings, plan)
@@ -122,7 +122,9 @@ def measure_plain_questions(plan: PlainQuestionPlan) -> tuple[dict[str, Any], di
 
 
 def _fit(plan: PlainQuestionPlan, folder: Path, given: Sequence[GivenAnswers]) -> dict[str, Any]:
-    """Fit the calibration and the no-answer threshold to the judged answers, and write the manifest in `folder`."""
+    """Fit the calibration and the no-answer threshold of a reader to the judged answers, and write them to the manifest
+    in `folder`. Return the part of the report about the fit. Raises InvalidInput if the manifest cannot be written.
+    """
     path = folder / MANIFEST_FILE
     manifest = Manifest.load(path)
     found = fit_choice(judged(plan.questions, given, manifest.calibration))
@@ -192,7 +194,9 @@ def _missing_documents(settings: Settings, plan: PlainQuestionPlan) -> int:
 
 
 def _ends(name: str) -> Iterator[str]:
-    """Yield the names that a question can give a document: the id, and the rest of the id after each `/` and `:`."""
+    """Yield the names by which a question can refer to a document: its id `name`, and the rest of the id after each `/`
+    and `:`.
+    """
     yield name
     yield from (name[index + 1 :] for index, letter in enumerate(name) if letter in "/:")
 

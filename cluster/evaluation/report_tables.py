@@ -9,7 +9,7 @@ from ..terminal import console, tables
 
 _NUMBERS = ("questions", "EM", "F1", "no answer right", "sentences read", "calibration error", "no answer given")
 _DEPTHS = ("@1", "@5", "@8", "@20")
-# The figures of plain questions.
+# The figures of plain questions: the text in the table, and the key in the report.
 _PLAIN_ROWS = (
     ("right first", "right_first"),
     ("right in the first three", "right_in_three"),
@@ -25,7 +25,7 @@ _PLAIN_ROWS = (
 
 
 def show(report: Mapping[str, Any]) -> None:
-    """Print all parts of the report."""
+    """Print all parts that the report has."""
     if "plain" in report:
         _plain(report)
         return
@@ -194,7 +194,7 @@ def _recall(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _interval(found: Mapping[str, float]) -> str:
-    """Return a mean with its interval, such as "0.623 [0.590, 0.655]"."""
+    """Return a value with its confidence interval, such as "0.623 [0.590, 0.655]"."""
     return f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
 
 

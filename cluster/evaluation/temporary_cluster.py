@@ -1,4 +1,4 @@
-"""Provides the cluster for an evaluation: a temporary cluster, or the running cluster if it has the same reader."""
+"""Provides a temporary cluster for an evaluation, and checks that a running cluster has the right reader."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def temporary_cluster(settings: Settings, reader: ReaderFiles) -> Iterator[Setti
 
     The cluster is stopped at the end of the `with` block.
 
-    The cluster also has the encoder and the second reader of the settings.
+    The cluster also has the encoder and the second reader that the settings name.
     """
     with until_signal(), tempfile.TemporaryDirectory(prefix="qa-eval-", ignore_cleanup_errors=True) as folder:
         settings = replace(settings, data_dir=Path(folder), cluster_url="", replicas=0, first_port=0)

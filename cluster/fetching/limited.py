@@ -19,7 +19,7 @@ def limited_parts(
 
     Raises:
         InputTooLong: the body has more than `max_bytes`.
-        InvalidInput: the body is incomplete `seconds` after `started`.
+        InvalidInput: a part of the body arrives more than `seconds` after `started`.
     """
     size = 0
     for part in response.iter_raw():

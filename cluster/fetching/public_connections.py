@@ -30,7 +30,7 @@ def is_public(address: str) -> bool:
 
 
 def _inner(address: _Address) -> list[_Address]:
-    """Return the IPv4 addresses that an IPv6 address contains."""
+    """Return the IPv4 addresses that an IPv6 address contains, for example a mapped, 6to4 or NAT64 address."""
     if not isinstance(address, ipaddress.IPv6Address):
         return []
     inner: list[_Address | None] = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
@@ -53,7 +53,9 @@ class _PublicBackend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        """Connect to a host; ConnectError if the host has no address, or if one of its addresses is not public."""
+        """Connect to a host. Raises ConnectError if the host has no address, or if one of its addresses is
+        not public.
+        """
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:

@@ -29,7 +29,7 @@ from .limited import limited_parts
 MAX_RELEASE_BYTES = 1 << 30
 RELEASE_FILES = frozenset({MANIFEST_FILE, TOKENIZER_FILE, MODEL_FILE, PACKED_FILE, ENCODER_FILE, "MODEL_CARD.md"})
 MAX_REDIRECTS = 5
-# Time limits in seconds: for the whole file, and between two parts of it.
+# Time limits in seconds: for the whole file, and for the wait for the next bytes of the file.
 RELEASE_SECONDS = 3600.0
 _SILENT_SECONDS = 30.0
 _SHA256 = "sha256="
@@ -39,8 +39,8 @@ _HEX = frozenset("0123456789abcdef")
 def release_of(url: str) -> tuple[str, str]:
     """Divide ``URL#sha256=HEX`` into the URL and the checksum.
 
-    ConfigError if the URL does not start with https:// or http://, or if the checksum is missing or does not have 64
-    hexadecimal digits.
+    Raises ConfigError if the URL does not start with https:// or http://, or if the checksum is missing or does not
+    have 64 hexadecimal digits.
 
     >>> release_of("https://models.test/accurate.tar#sha256=" + "0" * 64)[0]
     'https://models.test/accurate.tar'
@@ -90,7 +90,7 @@ def fetch_release(url: str, folder: Path, on_progress: Callable[[int, int | None
 
 
 def _download(url: str, target: BinaryIO, on_progress: Callable[[int, int | None], None]) -> str:
-    """Write the file at an address to `target`; return its SHA-256."""
+    """Fetch the file at an address, and write it to `target`. Return the SHA-256 of the file in hexadecimal digits."""
     started, digest, size = time.monotonic(), hashlib.sha256(), 0
     try:
         with (
@@ -114,10 +114,11 @@ def _download(url: str, target: BinaryIO, on_progress: Callable[[int, int | None
 
 
 def _unpack(file: BinaryIO, folder: Path, url: str) -> None:
-    """Write the files of an archive to the new folder `folder`.
+    """Write the files of the tar archive `file` to the new folder `folder`. `url` is the address of the archive, for
+    errors.
 
-    InvalidInput if `file` is not a tar archive, unpacks to more than `MAX_RELEASE_BYTES`, or contains something other
-    than the files of a model.
+    Raises InvalidInput if `file` is not a tar archive, unpacks to more than `MAX_RELEASE_BYTES`, or contains something
+    other than the files of a model.
     """
     folder.mkdir()
     size = 0

@@ -38,7 +38,8 @@ class Robots:
 def parse(text: str, agent: str) -> Robots:
     """Return the rules for `agent`, a name in lower case.
 
-    If there are no such rules, return the rules for all user agents (``*``).
+    If the file has no rules for `agent`, return the rules for all user agents (``*``). If it has no such rules either,
+    everything is allowed.
 
     >>> rules = parse("User-agent: *\\nDisallow: /private/\\nAllow: /private/open$", "qa-cluster")
     >>> rules.allows("/private/a"), rules.allows("/private/open"), rules.allows("/")
@@ -77,8 +78,8 @@ def _seconds(value: str) -> float:
 
 
 def _matches(pattern: str, path: str) -> bool:
-    """Return whether a pattern matches the start of a path; ``*`` matches any characters, and a final ``$`` matches the
-    end.
+    """Return whether a pattern matches the start of a path. In the pattern, ``*`` matches any characters. If the
+    pattern ends in ``$``, it must match the whole path.
     """
     is_whole = pattern.endswith("$")
     first, *others = pattern.removesuffix("$").split("*")

@@ -1,7 +1,7 @@
 """Fetches web pages, one after the other.
 
-It fetches only pages that `robots.txt` allows, only from hosts that the user has given, and only within limits of size,
-time and number.
+The module fetches only pages that `robots.txt` allows, only from hosts that the user has given, and only within limits
+of size, time and number.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class Site:
         self._client.close()
 
     def listed(self, sitemap: str) -> list[str]:
-        """Return the addresses of pages that a sitemap lists, itself or in other sitemaps, on the host of the sitemap.
+        """Return the addresses of the pages that a sitemap lists, itself or in other sitemaps that it names. Only pages
+        on the host of the sitemap are returned.
 
         Raises:
             InvalidInput: a sitemap cannot be read, or there are too many sitemaps or pages.
@@ -159,7 +160,9 @@ class Site:
         raise InvalidInput(f"{url}: is redirected more than {MAX_REDIRECTS} times")
 
     def _rules(self, url: httpx.URL) -> robots.Robots:
-        """Return the rules of a host, which are fetched once."""
+        """Return the rules of `robots.txt` for the scheme, host and port of an address. The rules are fetched only
+        once.
+        """
         origin = f"{url.scheme}://{url.netloc.decode('ascii')}"
         if origin not in self._robots:
             self._robots[origin] = self._fetched_rules(httpx.URL(f"{origin}/robots.txt"))
@@ -184,7 +187,9 @@ class Site:
         raise InvalidInput(f"{url}: the redirects do not end on this host, so the rules of the site are unknown")
 
     def _get(self, url: httpx.URL, limit: int) -> FetchedPage | httpx.URL:
-        """Return the page at an address, or the address to which it is redirected."""
+        """Return the page at an address, or, if the response is a redirect, the address to which it leads. `limit` is
+        the maximum size of the page in bytes. Raises the errors of `fetch`.
+        """
         shown, started = _shown(url), time.monotonic()
         try:
             with self._client.stream("GET", url) as response:
@@ -213,8 +218,8 @@ class _Refused(InvalidInput):
 
 
 def checked_url(url: str) -> httpx.URL:
-    """Return an address of http or https without its fragment; InvalidInput for other addresses, and for addresses with
-    a user name.
+    """Return an address of http or https without its fragment. Raises InvalidInput for other addresses, and for
+    addresses with a user name or a password.
     """
     try:
         found = httpx.URL(url)
@@ -229,7 +234,9 @@ def checked_url(url: str) -> httpx.URL:
 
 
 def is_same_host(one: httpx.URL, other: httpx.URL) -> bool:
-    """Return whether two addresses have the same host and port; port 80 of http equals port 443 of https."""
+    """Return whether two addresses have the same host and port. The default ports count as equal: port 80 of an http
+    address equals port 443 of an https address.
+    """
 
     def port(url: httpx.URL) -> int:
         given = url.port or _DEFAULT_PORTS[url.scheme]
@@ -261,7 +268,7 @@ def name_of_page(url: str, *, with_host: bool) -> str:
 
 
 def file_of(page: FetchedPage, name: str) -> GivenFile:
-    """Return a page as a file with its address as metadata.
+    """Return a page as a file whose metadata has the address of the page. `name` becomes the name of the file.
 
     If the response names an encoding other than UTF-8, convert HTML, Markdown and pages of an unknown format to UTF-8.
     Other formats, such as PDF, and gzipped pages stay unchanged.

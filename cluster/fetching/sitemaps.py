@@ -15,7 +15,7 @@ MAX_URL_CHARS = 2048
 
 @dataclass(frozen=True, slots=True)
 class Sitemap:
-    """The addresses in a sitemap.
+    """The addresses in a sitemap, without duplicates.
 
     Attributes:
         is_index: whether the sitemap lists other sitemaps instead of pages.
@@ -27,7 +27,7 @@ class Sitemap:
 
 def parse_sitemap(data: bytes, where: str) -> Sitemap:
     """Return the addresses of a sitemap, which may be gzipped, without addresses of more than `MAX_URL_CHARS`
-    characters. Raises InvalidInput if `data` is not a sitemap.
+    characters. `where` names the sitemap in errors. Raises InvalidInput if `data` is not a sitemap.
     """
     if decoding.is_gzip(data):
         data = decoding.gunzip(data, MAX_SITEMAP_BYTES)
@@ -45,7 +45,8 @@ def parse_sitemap(data: bytes, where: str) -> Sitemap:
 def parse_list(data: bytes, where: str) -> list[str]:
     """Return the addresses of a file with one address on each line; lines that start with ``#`` are comments.
 
-    InvalidInput if a line does not start with http:// or https://, or has more than `MAX_URL_CHARS` characters.
+    Empty lines and duplicates are left out. Raises InvalidInput if a line does not start with http:// or https://, or
+    has more than `MAX_URL_CHARS` characters. `where` names the file in the error.
     """
     lines = [line.strip() for line in decoding.decode(data).splitlines()] if data else []
     found = [line for line in lines if line and not line.startswith("#")]

@@ -27,12 +27,12 @@ _RAW = (".txt", ".md", ".json", ".jsonl")
 
 @dataclass
 class GivenReading(SourceReading):
-    """Reads the documents of given files.
+    """Reads the documents of files that a function provides, instead of files and folders on this machine.
 
     Attributes:
-        given: a function that returns the files.
-        label: the source of the documents, if there is no prefix.
-        count: the number of files.
+        given: a function that gets this object and returns the files.
+        label: the source of the documents, if the user has given no prefix.
+        count: the number of files, for the progress bar.
     """
 
     given: Callable[[SourceReading], Iterable[SourceFile]] = lambda reading: ()
@@ -40,7 +40,7 @@ class GivenReading(SourceReading):
     count: int = 1
 
     def documents(self, progress: FileProgress) -> Iterator[tuple[str, Document]]:
-        """Yield the documents, each with its source."""
+        """Yield each document after its source: the prefix or, without a prefix, `label`."""
         progress.expect(self.count, 0)
         yield from super().documents(progress)
 
@@ -53,7 +53,8 @@ def standard_input(name: str, *, is_raw: bool) -> SourceFile:
     """Return standard input as a file of this name.
 
     Raises:
-        InvalidInput: the name is not a file name, or --raw does not read such files.
+        InvalidInput: the name is not a file name, or the option --raw (`is_raw`) does not read files with its
+            extension.
         InputTooLong: standard input has more than `MAX_FILE_BYTES` bytes.
     """
     if is_raw and Path(name).suffix.lower() not in _RAW:
@@ -66,10 +67,11 @@ def standard_input(name: str, *, is_raw: bool) -> SourceFile:
 
 
 def listed_pages(site: Site, sitemap: str, urls: Path | None) -> Sequence[str]:
-    """Return the addresses of the pages that a sitemap or a file names.
+    """Return the addresses of the pages that the sitemap at the address `sitemap` names or, if `urls` is given, the
+    file `urls`.
 
-    InvalidInput if the sitemap or file cannot be read, names no page or too many pages, or if an address in the file is
-    invalid.
+    Raises InvalidInput if the sitemap or file cannot be read, names no page or too many pages, or if an address in the
+    file is invalid.
     """
     if urls is None:
         found = site.listed(sitemap)

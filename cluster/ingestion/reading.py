@@ -22,13 +22,15 @@ from ..terminal.file_progress import FileProgress
 
 @dataclass
 class SourceReading(ReadingObserver):
-    """The documents of some files and folders.
+    """Reads the documents of some files and folders.
 
     Attributes:
         prefix: the prefix of every id.
-        stop: whether the first document that cannot be read or stored ends the run.
+        extractor: extracts the texts of files; None with --raw, which stores the files unchanged.
+        reading: how to read folders, and the metadata of every document.
+        stop: whether the first document that cannot be read or stored ends the command with an error.
         skips: the documents and folders that could not be read or stored.
-        left_out_paths: the files and folders that are left out, by reason.
+        left_out_paths: the files and folders that are left out, by the reason (such as HIDDEN).
     """
 
     settings: Settings
@@ -42,7 +44,9 @@ class SourceReading(ReadingObserver):
     _progress: FileProgress = field(default_factory=lambda: FileProgress(""))
 
     def documents(self, progress: FileProgress) -> Iterator[tuple[str, Document]]:
-        """Yield the documents, each with its source: the prefix or, without one, the path of its PATH argument."""
+        """Yield each document after its source: the prefix or, without a prefix, the absolute path of the file or
+        folder in `paths` that the document comes from.
+        """
         self._progress = progress
         if self.extractor is not None:
             self.extractor.on_page = progress.page
@@ -65,16 +69,16 @@ class SourceReading(ReadingObserver):
         console.notice(f"skipped: {skip.error}")
 
     def refused(self, document: Document, error: RequestError) -> None:
-        """Record a document that the cluster has refused."""
+        """Record and print a document that the cluster has refused."""
         where = f"document {document.id!r}"
         self.skipped(Skip(where, type(error)(f"{where}: {error}"), document.id))
 
     def left_out(self, path: Path, reason: str) -> None:
-        """Record a file or folder that is left out."""
+        """Record a file or folder that is left out, with the reason (such as HIDDEN)."""
         self.left_out_paths.setdefault(reason, []).append(path)
 
     def listed(self, files: Sequence[SourceFile]) -> None:
-        """Set the total of the progress bar."""
+        """Set the total of the progress bar to the numbers of files and bytes that will be read."""
         self._progress.expect(len(files), sum(file.size for file in files))
 
     def begun(self, file: SourceFile) -> None:

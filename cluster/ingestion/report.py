@@ -21,7 +21,7 @@ from ..provision.storing import StoredDocuments
 from ..terminal import console, tables
 from .reading import SourceReading
 
-# Maximum number of documents or files in a message, and of rows in the table. The JSON lists all.
+# Maximum number of documents or files in a message, and of rows in the table. The output of --json lists all.
 _MAX_LISTED = 5
 _MAX_ROWS = 50
 # The messages about files that are left out, by reason: the singular, the plural, and how to read such files.
@@ -45,7 +45,7 @@ _LEFT_OUT = {
 
 @dataclass
 class IngestReport:
-    """The result of a run.
+    """The result of a run: one execution of `qa-cluster ingest`.
 
     Attributes:
         dry_run: whether the run only reports, and stores and deletes nothing.
@@ -150,7 +150,9 @@ def _note_left_out(left_out: Mapping[str, Sequence[Path]]) -> None:
 
 
 def _endings(paths: Sequence[Path]) -> list[str]:
-    """Return the endings of the names, each with its number: `.png (12)`."""
+    """Return the file name extensions of the paths, each with the number of its paths: `.png (12)`. The most frequent
+    extension is first. A name without an extension counts as a whole.
+    """
     counts = Counter(path.suffix.lower() or path.name for path in paths)
     return [f"{name_of(ending)} ({count})" for ending, count in counts.most_common()]
 
@@ -169,6 +171,8 @@ def _note_skips(skips: Sequence[Skip], failed: Mapping[str, str]) -> None:
 
 
 def some(texts: Sequence[str], between: str) -> str:
-    """Return the first texts, and the number of the remaining texts."""
+    """Return the first `_MAX_LISTED` texts, joined with `between`, and the number of the remaining texts if there are
+    any.
+    """
     more = len(texts) - _MAX_LISTED
     return between.join(texts[:_MAX_LISTED]) + (f"{between}and {more} more" if more > 0 else "")

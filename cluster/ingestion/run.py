@@ -14,7 +14,7 @@ from .sync import Gone, Uncertain, compare, delete, find_gone
 
 @dataclass
 class IngestRun:
-    """One run of the command.
+    """One run of the command. `sync`, `yes`, `adopt` and `dry_run` are the options of the command with these names.
 
     `store` stores the documents. Then `remove` deletes the documents that are gone (see `sync`).
     """
@@ -27,7 +27,9 @@ class IngestRun:
     dry_run: bool
 
     def store(self, *, wait: bool) -> IngestReport:
-        """Store the documents, or with `dry_run` compare them with the stored documents."""
+        """Store the documents. With `dry_run`, instead compare the documents with the stored documents. With `wait`,
+        wait until the shards have indexed the documents.
+        """
         settings = self.source.settings
         if self.dry_run:
             progress = FileProgress("reading documents")
@@ -48,8 +50,8 @@ class IngestRun:
     def remove(self, report: IngestReport, *, json: bool) -> bool:
         """Delete the documents that are gone (see `sync`), and the adopted documents. With `dry_run`, only list them.
 
-        Return False if no document is deleted because the folder has no documents or cannot be listed, or because the
-        deletion is not confirmed.
+        Write the result to `report`, and print it. Return False if no document is deleted because the folder has no
+        documents or cannot be listed, or because the deletion is not confirmed.
         """
         source = self.source
         uncertain = Uncertain(source.skips, source.prefix)

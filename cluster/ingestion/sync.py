@@ -1,8 +1,8 @@
 """Finds and deletes the stored documents whose files are no longer in a folder.
 
-A document is *gone* if its id has the prefix of the folder, this run did not store it, and its file is missing, is left
-out, or has no text. The following documents stay, although this run did not store them, because the next run may read
-their files:
+A document is *gone* if its id has the prefix of the folder, this run of `qa-cluster ingest` did not store it, and its
+file is missing, is left out, or has no text. The following documents stay, although this run did not store them,
+because the next run may read their files:
 
 - the document of a file that could not be read or stored,
 - all documents of a folder that could not be listed,
@@ -47,7 +47,7 @@ class Gone:
 
     Attributes:
         documents: the documents that are gone.
-        moved: the adopted documents, which this run has stored under the prefix.
+        moved: the adopted documents (--adopt): this run has stored their files again, under ids with the prefix.
         total: the number of documents in the collection.
     """
 
@@ -57,7 +57,7 @@ class Gone:
 
     @property
     def is_large(self) -> bool:
-        """Whether more than a tenth of the collection is gone.
+        """Whether more than a tenth of the documents of the collection are gone.
 
         Moved documents do not count, because they are not lost.
         """
@@ -66,6 +66,9 @@ class Gone:
 
 class Uncertain:
     """The documents that this run did not store, but that may still be in the folder.
+
+    `skips` are the files, documents and folders that this run could not read or store, and `prefix` is the prefix of
+    all ids.
 
     Attributes:
         incomplete: a JSON file that was not read completely, or a folder that was not listed. Empty if everything was
@@ -90,7 +93,7 @@ class Uncertain:
         self.everything = prefix in self._folders
 
     def has(self, document_id: str) -> bool:
-        """Return whether this document may be in the folder."""
+        """Return whether a document that this run did not store may still be in the folder."""
         return document_id in self._ids or document_id.startswith(tuple(self._folders))
 
 
@@ -102,16 +105,17 @@ def find_gone(  # noqa: PLR0917 - one step of one command
     uncertain: Uncertain,
     adopted_folder: Path | None = None,
 ) -> Gone:
-    """List the documents of the folder that are gone.
+    """Return the documents of the folder that are gone. `stored` has the ids that this run has stored.
 
-    With `adopted_folder`, also list the documents that were stored from this folder without the prefix.
+    With `adopted_folder`, also return the documents that were stored from this folder without the prefix: as `moved` if
+    this run has stored them again with the prefix, otherwise as `documents`. Documents in `uncertain` are left out.
     """
     formats = f"{FIELD}.format={','.join(FORMATS)}" if uncertain.incomplete else ()
     with ClusterClient(settings) as client:
 
         def listed(chosen: str) -> Iterator[DocumentEntry]:
             yield from client.list_documents(prefix=chosen, collection=collection, filter=formats)
-            if not formats:  # failed documents are not in an index, so no filter selects them
+            if not formats:  # failed documents are not in an index, so a filter cannot select them
                 yield from client.list_documents(prefix=chosen, collection=collection, failed=True)
 
         gone = [entry for entry in listed(prefix) if entry.id not in stored and not uncertain.has(entry.id)]
@@ -160,7 +164,9 @@ def _adopted(  # noqa: PLR0917 - one step of one command
 
 
 def delete(settings: Settings, gone: Sequence[DocumentEntry], collection: str) -> int:
-    """Delete the documents that no client wrote after they were listed; return the number of deleted documents."""
+    """Delete the documents in `gone`, and return the number of deleted documents. A document that a client has written
+    or deleted after `find_gone` listed it is not deleted. A note names it.
+    """
     deleted = 0
     with ClusterClient(settings) as client, console.progress("deleting documents", len(gone)) as advance:
         for number, entry in enumerate(gone, start=1):
@@ -174,7 +180,9 @@ def delete(settings: Settings, gone: Sequence[DocumentEntry], collection: str) -
 
 
 def compare(settings: Settings, documents: Iterable[tuple[str, Document]], collection: str) -> StoredDocuments:
-    """Compare documents with the stored documents, and count which are new, changed and unchanged."""
+    """Compare documents with the stored documents, and return how many are new, changed and unchanged. The first text
+    in each pair, the source of the document, is not used. Nothing is stored.
+    """
     with ClusterClient(settings) as client:
         client.collection(collection)
     found = StoredDocuments()
@@ -198,7 +206,10 @@ def compare(settings: Settings, documents: Iterable[tuple[str, Document]], colle
 def _replies(
     settings: Settings, items: Sequence[_T], id_of: Callable[[_T], str], command: Callable[[_T, str], tuple[Any, ...]]
 ) -> Iterator[tuple[_T, Any]]:
-    """Send a command for each item to the partition of the item's document; yield each item with the reply."""
+    """Send a command for each item to the partition of the item's document. Yield each item with the reply, in order.
+    `id_of` returns the id of the item's document, and `command` returns the command for an item and the partition's
+    tag.
+    """
     with cluster_client(settings, settings.cluster_url) as client:
         partitions = partitions_of(client)
         for start in range(0, len(items), _BATCH):

@@ -20,7 +20,7 @@ from .node import Node
 from .polling import HEAVY_POLL_SECONDS
 
 _THREADS = 16
-# How long `until_all` waits until a `Failure` is over: long enough for two retries of the worker.
+# How long `until_all` waits for the end of a `Failure`. In this time, the worker retries twice.
 _GIVE_UP_SECONDS = 2 * WARM_AGAIN_SECONDS + 2.0
 _TEMPORARY = ("NOWORKER", "WORKERLOST", "OVERLOADED", "DEADLINE")
 # redis-py removes the error code from the text of the errors that it knows.
@@ -49,7 +49,13 @@ class Failure(str):
 
 @dataclass(frozen=True)
 class ClusterOperation:
-    """An operation on a cluster, with its deadline and the callback for its steps."""
+    """An operation on all shards of a cluster.
+
+    Attributes:
+        url: the address of the cluster.
+        deadline: when the operation gives up, as a value of `time.monotonic`.
+        on_step: see `OnStep`.
+    """
 
     settings: Settings
     url: str
@@ -58,16 +64,16 @@ class ClusterOperation:
 
     @classmethod
     def begin(cls, settings: Settings, url: str, seconds: float, on_step: OnStep) -> ClusterOperation:
-        """Return an operation with a time limit that starts now."""
+        """Return an operation whose time limit of `seconds` starts now."""
         return cls(settings, url, time.monotonic() + seconds, on_step)
 
 
 def until_all(operation: ClusterOperation, work: Work, what: str) -> None:
     """Do `work` on all shards in parallel, and repeat it until no shard has a problem.
 
-    Each round looks up the shards, because slots can move and replicas can be promoted meanwhile. After the deadline,
-    or if a `Failure` lasts too long, raise ModelError if all problems are failures, else ClusterError. `what` is the
-    start of the error message.
+    Each repetition does the work on all shards again. It first asks the cluster for its shards, because slots can move
+    and replicas can be promoted meanwhile. After the deadline, or if a `Failure` lasts too long, raise ModelError if
+    all problems are failures, else ClusterError. `what` is the start of the error message.
     """
     failing: dict[str, float] = {}
     while problems := on_all(operation, work):
@@ -81,7 +87,9 @@ def until_all(operation: ClusterOperation, work: Work, what: str) -> None:
 
 
 def in_words(problems: dict[str, str]) -> str:
-    """Describe each problem once, and name its shards."""
+    """Return the problems as a text that states each problem once, with the shards that have it. The keys of `problems`
+    are the addresses of the shards.
+    """
     addresses: dict[str, list[str]] = {}
     for address, problem in problems.items():
         addresses.setdefault(problem, []).append(address)
@@ -89,9 +97,11 @@ def in_words(problems: dict[str, str]) -> str:
 
 
 def on_all(operation: ClusterOperation, work: Work) -> dict[str, str]:
-    """Do `work` on all shards in parallel; return the problems by address.
+    """Do `work` on all shards in parallel. Return the problems by the address of the shard, without shards that have
+    none.
 
-    A permanent error or a signal is raised after the work on all shards has ended.
+    A temporary error, such as a lost connection, counts as a problem. A permanent error or a signal is raised after the
+    work on all shards has ended.
     """
     with shards_of(operation.settings, operation.url) as shards:
         results = at_once(shards, partial(_attempt, work), operation.on_step)
@@ -101,7 +111,7 @@ def on_all(operation: ClusterOperation, work: Work) -> dict[str, str]:
 def at_once(
     shards: Sequence[ShardClient], work: Callable[[Node, redis.Redis], Result], on_step: OnStep = lambda text: None
 ) -> list[Result]:
-    """Do `work` on these shards in parallel; return the results in order.
+    """Do `work` on these shards in parallel. Return the results in the order of the shards.
 
     An error is raised after all work has ended.
     """

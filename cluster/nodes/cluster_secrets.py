@@ -1,7 +1,7 @@
 """The secrets that the servers of a cluster share: the replication password and the bus key.
 
-A server sends the replication password to each server that claims to be its primary, and the cluster bus lets any
-server claim that. So replication uses a separate user, which may only replicate. The bus key signs messages between
+A server sends the replication password to each server that claims to be its primary, and on the cluster bus, any server
+can claim this. So replication uses a separate user, which may only replicate. The bus key signs messages between
 servers and stored functions, and no server ever sends it.
 """
 
@@ -60,8 +60,8 @@ def write_derived_key(settings: Settings, folder: Path) -> Path | None:
 
 
 def allow_replication(client: redis.Redis, password: str) -> None:
-    """Create the replication user on a running server, because a server of an earlier version does not have this
-    user.
+    """Create the replication user on a running server, because a server that an earlier version of qa-cluster started
+    does not have this user. If the user exists, set its password and its rights.
     """
     command(client, "ACL", "SETUSER", REPLICATION_USER, *replication_rule(password))
 

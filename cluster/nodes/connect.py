@@ -29,7 +29,7 @@ _ADMIN_TIMEOUT_SECONDS = 120.0
 _ENDED = re.compile(r"Error while reading from \S+ : \(\d+, ['\"](.*)['\"]\)")
 _REFUSED = re.compile(r"Error \d+ connecting to \S+\. (.*?)\.?$")
 
-# A primary and a client for it.
+# A primary, and a client of this server.
 ShardClient = tuple[Node, redis.Redis]
 
 
@@ -67,7 +67,8 @@ class _TlsConnection(redis.SSLConnection):
         except redis.exceptions.ConnectionError as error:
             if found := explain_failure(error):
                 raise TlsRefused(f"{self.host}:{self.port}: {found}") from error
-            if type(error) is redis.exceptions.ConnectionError:  # closed before the server's alert could be read
+            # The server closed the connection before its TLS alert could be read.
+            if type(error) is redis.exceptions.ConnectionError:
                 raise _ClosedByServer(f"{self.host}:{self.port}: {explain_closed(error, tls=True)}") from error
             raise
 
@@ -116,7 +117,9 @@ def _place(settings: Settings, url: str) -> ClusterAddress:
 
 
 def server_client(settings: Settings, url: str, address: Address, **changes: Any) -> redis.Redis:
-    """Return a client of one server, without retries: callers report a server that is down."""
+    """Return a client of the server at `address`. The client does not retry, because callers report a server that is
+    down. `url` is the address of the cluster, and `changes` override arguments of `redis.Redis`.
+    """
     options = login(settings, url) | changes
     if "connection_class" in options:
         pool = redis.ConnectionPool(host=address.host, port=address.port, retry=Retry(NoBackoff(), 0), **options)
@@ -125,7 +128,8 @@ def server_client(settings: Settings, url: str, address: Address, **changes: Any
 
 
 def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
-    """Return a client of the first server in `url` that answers; NotRunning if no server answers.
+    """Return a client of the first server in `url` that answers. Raises NotRunning if no server answers, and
+    ClusterError if a server refuses the login.
 
     `changes` override arguments of `redis.Redis`.
     """
@@ -151,7 +155,9 @@ def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
 
 
 def unreached(error: redis.exceptions.RedisError, *, tls: bool) -> str:
-    """Return why a server could not be reached, without its address."""
+    """Return the reason why a server could not be reached, as text without the server's address. `tls` says whether the
+    client uses TLS.
+    """
     if found := explain_failure(error):
         return found
     if ended := _ENDED.match(str(error)):
@@ -173,15 +179,15 @@ def _answers(client: redis.Redis) -> None:
 
 
 def host_and_port(client: redis.Redis) -> str:
-    """Return host and port of a client's server."""
+    """Return the host and the port of a client's server, as `host:port`."""
     options = client.connection_pool.connection_kwargs
     return f"{options['host']}:{options['port']}"
 
 
 def cluster_client(settings: Settings, url: str) -> redis.RedisCluster:
-    """Return redis-py's cluster client, which follows moved slots."""
+    """Return redis-py's client of the whole cluster, which finds the new shard of a slot that has moved."""
     with seed_client(settings, url) as seed:
-        # only from_url uses the given connection class
+        # `from_url` is used, because the constructor ignores the connection class in the arguments
         return redis.RedisCluster.from_url(f"redis://{host_and_port(seed)}", **login(settings, url))
 
 

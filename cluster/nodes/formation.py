@@ -21,12 +21,13 @@ from .polling import POLL_SECONDS
 
 Servers = Mapping[Address, redis.Redis]
 MEET_AGAIN_SECONDS = 3.0  # a server needs this long to forget a handshake that failed
-# The start of the text that `incomplete` returns if all slots are served but a node is down.
+# `incomplete` returns a text with this start if all slots are served but a node is down.
 UNREACHABLE = "not reachable: "
 
 
 def slot_ranges(shards: int) -> list[tuple[int, int]]:
-    """Return the slot range of each of `shards` primaries. The slots are divided evenly.
+    """Return the slot range of each of `shards` primaries: its first and its last slot, both inclusive. The slots are
+    divided evenly.
 
     >>> slot_ranges(3)
     [(0, 5460), (5461, 10922), (10923, 16383)]
@@ -36,7 +37,10 @@ def slot_ranges(shards: int) -> list[tuple[int, int]]:
 
 
 def create(servers: Servers, shards: int, deadline: float) -> None:
-    """Form one cluster from empty servers: `shards` primaries, and replicas that are spread evenly over them."""
+    """Form one cluster from empty servers. The first `shards` servers become primaries. The other servers become
+    replicas, spread evenly over the primaries. Raises ClusterError if a server has data or is in a cluster, or after
+    the deadline.
+    """
     clients = list(servers.values())
     for address, client in servers.items():
         if len(nodes_of(client)) > 1 or client.dbsize():
@@ -94,7 +98,9 @@ def _resolved(address: Address) -> str:
 
 
 def wait_whole(clients: Sequence[redis.Redis], nodes: int, deadline: float) -> None:
-    """Wait until every server reports that the cluster is ok, with `nodes` live nodes and all slots."""
+    """Wait until every server reports that the cluster is complete: it is ok, serves all slots, and has at least
+    `nodes` nodes, none of which is down. Raises ClusterError after the deadline.
+    """
     while problem := next((found for client in clients if (found := incomplete(client, nodes))), ""):
         pause(deadline, problem)
 
@@ -127,7 +133,7 @@ def _replicas_behind(client: redis.Redis) -> str:
 
 
 def pause(deadline: float, problem: str) -> None:
-    """Wait a moment. After the deadline, raise ClusterError with the problem."""
+    """Wait for `POLL_SECONDS`. If the deadline has already passed, instead raise ClusterError with `problem`."""
     if time.monotonic() > deadline:
         raise ClusterError(f"the cluster was not complete within start_timeout_ms: {problem}")
     time.sleep(POLL_SECONDS)

@@ -28,8 +28,8 @@ def join_servers(settings: Settings, on_step: OnStep = lambda text: None) -> Non
     """Form one cluster from the servers in `cluster_url`. The first `shards` servers become primaries, the other
     servers become their replicas.
 
-    A server keeps the slots that it owns. ConfigError if the settings contradict each other; ClusterError if a server
-    does not answer, has data outside a cluster, or `start_timeout_ms` ends.
+    A server keeps the slots that it owns. Raises ConfigError if the settings contradict each other. Raises ClusterError
+    if a server does not answer, has data outside a cluster, or `start_timeout_ms` ends.
     """
     addresses = _addresses(settings)
     deadline = time.monotonic() + settings.start_timeout_ms / 1000
@@ -57,7 +57,9 @@ def join_servers(settings: Settings, on_step: OnStep = lambda text: None) -> Non
 
 
 def _addresses(settings: Settings) -> list[Address]:
-    """Return the servers in `cluster_url`; ConfigError if their number does not match `shards` and `replicas`."""
+    """Return the servers in `cluster_url`, in order. Raises ConfigError if a server is named twice, or if the number of
+    servers does not match the settings `shards` and `replicas`.
+    """
     found = list(address_of(settings).seeds)
     wanted = settings.shards * (1 + settings.replicas)
     if len(set(found)) != len(found) or len(found) != wanted:
@@ -70,7 +72,9 @@ def _addresses(settings: Settings) -> list[Address]:
 
 
 def _wait_for(clients: Servers, deadline: float) -> None:
-    """Wait until each server answers; ConfigError if two addresses lead to the same server."""
+    """Wait until each server answers. Raises ConfigError if two addresses lead to the same server. Raises ClusterError
+    if a server refuses the login or TLS, is not in cluster mode, or does not answer before the deadline.
+    """
     found: dict[Address, str] = {}
     for address, client in clients.items():
         while address not in found:
@@ -116,7 +120,8 @@ def _own(client: redis.Redis) -> Node:
 def _follow(clients: Sequence[redis.Redis], shards: int, deadline: float) -> None:
     """Make every server after the first `shards` servers a replica, spread evenly over the first servers.
 
-    Skip servers that already are replicas, or own slots after a failover.
+    Skip servers that are already replicas, or that own slots, for example after a failover. If a first server is itself
+    a replica now, use its primary instead.
     """
     for index, client in enumerate(clients[shards:]):
         own = _own(client)

@@ -14,7 +14,9 @@ from qa_cluster.hashtags import shard_tag
 
 @dataclass(frozen=True)
 class Node:
-    """A node, in the view of one server. `slots` are inclusive ranges. `primary_id` is empty for a primary."""
+    """A node, in the view of one server. `connected` says whether this server has a connection to the node. `slots` are
+    inclusive ranges. `primary_id` is empty for a primary.
+    """
 
     id: str
     host: str
@@ -40,14 +42,14 @@ class Node:
 
     @property
     def met(self) -> bool:
-        """Whether the handshake with the node is complete. Before that, its id is random, and commands with this id
-        fail.
+        """Whether the handshake with the node is complete. Before the handshake is complete, the id of the node is
+        random, and commands with this id fail.
         """
         return "handshake" not in self.flags
 
     @property
     def address(self) -> str:
-        """Host and port."""
+        """The host and the port of the node, as `host:port`."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -62,7 +64,9 @@ class Node:
 
 
 def parse_nodes(text: str, asked_host: str = "127.0.0.1") -> list[Node]:
-    """Parse a reply to CLUSTER NODES. A node that does not know its own address yet gets `asked_host`."""
+    """Return the nodes in a reply to CLUSTER NODES. A node that does not know its own address yet gets the host
+    `asked_host`, the host of the server that sent the reply.
+    """
     nodes = []
     for line in text.splitlines():
         fields = line.split()
@@ -102,7 +106,7 @@ def nodes_of(client: redis.Redis) -> list[Node]:
 
 
 def text_of(reply: object) -> str:
-    """Return a reply as text."""
+    """Return the reply of a server as text. Bytes are decoded as UTF-8."""
     return reply.decode() if isinstance(reply, bytes) else str(reply)
 
 

@@ -1,6 +1,6 @@
 """The intervals at which commands poll servers."""
 
-# Short for users, but long enough for negligible load on the servers.
+# The usual interval: users do not notice it, and the load on the servers is negligible.
 POLL_SECONDS = 0.05
-# For polls that cause work on every shard.
+# The interval for polls that cause work on every shard.
 HEAVY_POLL_SECONDS = 0.1

@@ -3,7 +3,7 @@
 The steps are the same as in ``redis-cli --cluster rebalance``:
 
 1. Mark the slot as importing on the target and as migrating on the source.
-2. Migrate its keys in batches.
+2. Migrate the keys of the slot in batches.
 3. Tell every server the new owner.
 
 `rebalance` first moves the slots that are still migrating because an earlier call was interrupted. So the call can be
@@ -28,7 +28,8 @@ from .polling import POLL_SECONDS
 BATCH_KEYS = 64
 BATCH_SLOTS = 128
 MIGRATE_TIMEOUT_MS = 60_000
-# A server that has just joined or lost contact refuses commands on keys until it reaches the other servers.
+# How long a move waits for a server. A server that has just joined or lost contact refuses commands on keys until it
+# reaches the other servers.
 PATIENCE_SECONDS = 60.0
 TEMPORARY = ("CLUSTERDOWN", "LOADING", "IOERR")
 
@@ -45,7 +46,8 @@ class Move:
 
 
 def plan(nodes: Sequence[Node]) -> list[Move]:
-    """Return the fewest moves that give every primary in `nodes` its share, including primaries without slots.
+    """Return the fewest moves that give every primary in `nodes` its equal share of the slots. `nodes` may include
+    primaries without slots.
 
     If the slots cannot be divided evenly, the first primaries in `nodes` get one slot more than the others.
 
@@ -69,10 +71,10 @@ def plan(nodes: Sequence[Node]) -> list[Move]:
 def rebalance(
     shards: Sequence[ShardClient], *, password: str = "", on_move: Callable[[int, int], None] | None = None
 ) -> int:
-    """Give every primary its share; return the number of moved slots.
+    """Give every primary in `shards` its equal share of the slots. Return the number of moved slots.
 
     `password` is the password of the cluster, which a source needs to send keys to a target. `on_move` receives the
-    number of moved slots and the total.
+    number of slots that have been moved so far, and the number of slots to move.
     """
     moves = _left_open(shards)
     opened = {move.slot for move in moves}
@@ -91,7 +93,8 @@ def move_slots(
 ) -> None:
     """Make the given moves.
 
-    Slots with keys are moved one by one, so that each migrates only briefly. Empty slots are moved in batches.
+    Slots with keys are moved one by one, so that each slot migrates only briefly. Empty slots are moved in batches. For
+    `password` and `on_move`, see `rebalance`.
     """
     done = 0
     for batch in _batches(moves, shards):
@@ -123,7 +126,7 @@ def _left_open(shards: Sequence[ShardClient]) -> list[Move]:
 
 
 def _without(node: Node, moves: Sequence[Move]) -> Node:
-    """Return the node with the slots that it has after `moves`."""
+    """Return `node` with the slots that it will own after `moves`."""
     slots = {slot for first, last in node.slots for slot in range(first, last + 1)}
     slots -= {move.slot for move in moves if move.source == node.id}
     slots |= {move.slot for move in moves if move.target == node.id}
@@ -131,7 +134,9 @@ def _without(node: Node, moves: Sequence[Move]) -> Node:
 
 
 def _move(moves: Sequence[Move], shards: Sequence[ShardClient], password: str) -> None:
-    """Move slots from one primary to another. After an interruption at any point, the move can be repeated."""
+    """Move the slots of `moves`, which all have the same source and the same target. After an interruption at any
+    point, the call can be repeated. Raises ClusterError if the servers refuse or do not answer.
+    """
     by_id = {node.id: (node, client) for node, client in shards}
     source_id, target_id = moves[0].source, moves[0].target
     (_, source), (target_node, target) = by_id[source_id], by_id[target_id]
@@ -171,7 +176,9 @@ def _wait_for_epoch(source_id: str, source: redis.Redis, target: redis.Redis) ->
 
 
 def _set_slots(client: redis.Redis, numbers: Sequence[int], state: str, node_id: str) -> None:
-    """Set the state of slots in one pipeline, so that the server writes its cluster file only once."""
+    """Send CLUSTER SETSLOT with `state` and `node_id` for each of the slots `numbers`. One pipeline sends all commands,
+    so that the server writes its cluster file only once.
+    """
     with client.pipeline(transaction=False) as pipeline:
         for number in numbers:
             command(pipeline, "CLUSTER", "SETSLOT", number, state, node_id)
@@ -179,7 +186,9 @@ def _set_slots(client: redis.Redis, numbers: Sequence[int], state: str, node_id:
 
 
 def _move_keys(source: redis.Redis, number: int, target: Node, password: str) -> None:
-    """Migrate all keys of a slot. Fail if the target accepts no key for `PATIENCE_SECONDS`."""
+    """Migrate all keys of the slot `number` to `target`. After an error in `TEMPORARY`, try again. If the target
+    accepts no key for `PATIENCE_SECONDS`, raise the error.
+    """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while names := command(source, "CLUSTER", "GETKEYSINSLOT", number, BATCH_KEYS):
         try:

@@ -18,19 +18,23 @@ from .connect import ShardClient
 from .polling import POLL_SECONDS
 
 MOST_RESTARTS = 5
-# A worker that only sends heartbeats uses less CPU time than this within minutes.
+# This much used CPU time counts as progress. A worker that only sends heartbeats uses less within minutes.
 _PROGRESS_SECONDS = 0.5
 _PROCESSOR_TIME = "qa_ai_queue_CPU_bthread_n1_used_cpu_total"
 
 
 def wait_workers(shards: Sequence[ShardClient], patience_seconds: float) -> None:
-    """Wait until the worker of every shard is ready; ClusterError if one makes no progress or restarts too often."""
+    """Wait until the worker of every shard is ready. Raises ClusterError if a worker makes no progress for
+    `patience_seconds`, or restarts `MOST_RESTARTS` times.
+    """
     for node, client in shards:
         wait_worker(client, WorkerStart(f"the worker of {node.address}", patience_seconds))
 
 
 def wait_worker(client: redis.Redis, start: WorkerStart) -> None:
-    """Wait until the worker of one server is ready."""
+    """Wait until the worker of one server is ready. `start` has the limits; it raises ClusterError if the worker
+    exceeds them.
+    """
     while not start.is_over(client.info("everything")):
         time.sleep(POLL_SECONDS)
 
@@ -39,7 +43,9 @@ class WorkerStart:
     """The progress of one worker that is starting, from repeated INFO replies of its shard."""
 
     def __init__(self, worker: str, patience_seconds: float, most_restarts: int = MOST_RESTARTS) -> None:
-        """Create the state. `worker` names the worker in errors."""
+        """Create the state. `worker` names the worker in errors. The worker has failed if it makes no progress for
+        `patience_seconds`, or restarts `most_restarts` times.
+        """
         self._worker = worker
         self._patience_seconds = patience_seconds
         self._most_restarts = most_restarts
@@ -49,7 +55,9 @@ class WorkerStart:
         self._moved_at = time.monotonic()
 
     def is_over(self, info: Mapping[str, Any]) -> bool:
-        """Return whether the worker is ready. Raises ClusterError if it makes no progress or restarts too often."""
+        """Return whether the worker is ready. `info` is a new INFO reply. Raises ClusterError if the worker
+        has failed.
+        """
         state = info.get("qa_worker_state")
         if state == "ready":
             return True

@@ -45,7 +45,9 @@ _log = logging.getLogger(__name__)
 
 
 class BatchWorkers:
-    """Runs the worker processes, and replaces workers that ended. On Linux, all workers end with this process."""
+    """Runs `count` worker processes of rq for the cluster at `url`, and replaces workers that ended. On Linux, all
+    workers end with this process.
+    """
 
     def __init__(self, loaded: LoadedSettings, url: str, count: int) -> None:
         self._settings = loaded.settings
@@ -84,7 +86,9 @@ class BatchWorkers:
             await self._pause(_RESTART_SECONDS)
 
     async def _dispatch(self) -> None:
-        """Queue the owners with open batches, and delete expired batches."""
+        """Queue the owners with open batches, and delete expired batches, until `stopping` is set. While the cluster
+        cannot be reached, log a warning and try again.
+        """
         said = ""
         while not self.stopping.is_set():
             try:
@@ -125,7 +129,9 @@ class BatchWorkers:
             return
 
     def _stop(self) -> None:
-        """Stop the workers; a worker that does not end in time is killed, and its batches resume later."""
+        """Stop the workers. A worker that does not end within `stop_timeout_ms` is killed, and a later worker resumes
+        its batches.
+        """
         running = [process for process in self._running if process is not None and process.poll() is None]
         for process in running:
             process.terminate()

@@ -21,7 +21,9 @@ _UNDERLINE = re.compile(r"^[*=\-~^]{3,}$", re.MULTILINE)
 
 
 def documents() -> Iterator[Document]:
-    """Yield one document for each topic of the reference, without topics that are part of a longer topic."""
+    """Yield one document for each topic of the reference, in the order of the topics' names. Topics that are part of a
+    longer topic are left out.
+    """
     from pydoc_data.topics import topics
 
     lines = {name: set(filter(None, map(str.strip, text.splitlines()))) for name, text in topics.items()}
@@ -33,5 +35,7 @@ def documents() -> Iterator[Document]:
 
 
 def _is_part(lines: set[str], longer: set[str]) -> bool:
-    """Return whether the longer topic has nearly all of these lines. The underlines of headings may differ."""
+    """Return whether the longer topic has at least 95 % of the lines `lines` of a topic. The rest may differ, for
+    example underlines of headings.
+    """
     return len(lines & longer) >= 0.95 * len(lines)

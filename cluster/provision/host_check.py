@@ -119,8 +119,8 @@ def _program(settings: Settings) -> str:
 
 
 def _environment(settings: Settings) -> str:
-    """Check that the worker's Python can import the worker, and that its qa-cluster has the same version as this
-    command.
+    """Check that the Python of the worker can import the worker, and that the qa-cluster of this Python has the same
+    version as this command. Return its path and the versions, as text.
     """
     python = settings.worker_python or sys.executable
     try:
@@ -189,7 +189,9 @@ def _ports(plan: HostPlan) -> str:
 
 
 def _has_module(plan: HostPlan) -> bool:
-    """Return whether a server with the module already listens on the port of `plan`."""
+    """Return whether a server with the module already listens on the port of `plan`. Return False if the server refuses
+    the login.
+    """
     host = plan.announce or ("127.0.0.1" if plan.host in ("0.0.0.0", "::") else plan.host)
     scheme = "rediss" if plan.settings.server_tls_cert else "redis"
     try:
@@ -200,7 +202,9 @@ def _has_module(plan: HostPlan) -> bool:
 
 
 def _trial(settings: Settings) -> str:
-    """Start a server with the module, which starts the worker, and wait until the worker is ready."""
+    """Start a server with the module in a temporary folder, and wait until the worker that the module starts is ready.
+    Then stop the server. Raises ClusterError with the end of the server's log.
+    """
     patience_seconds = settings.start_timeout_ms / 1000
     with tempfile.TemporaryDirectory(prefix="qa-cluster-check-") as folder:
         spec = server_process.ServerSpec(
@@ -223,7 +227,9 @@ def _trial(settings: Settings) -> str:
 
 
 def _other(plan: HostPlan, address: Address) -> str:
-    """Log in to another server, check that it has the module, connect to its cluster bus, and compare the clocks."""
+    """Log in to the server at `address`, check that it has the module, connect to its cluster bus, and compare its
+    clock with the clock of this host.
+    """
     settings = plan.settings
     quick = replace(settings, connect_timeout_ms=min(settings.connect_timeout_ms, int(_REACH_SECONDS * 1000)))
     with server_client(quick, settings.cluster_url, address, socket_timeout=_REACH_SECONDS) as client:

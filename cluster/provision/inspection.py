@@ -27,7 +27,8 @@ from ..nodes.node import Node, command, nodes_of, primaries
 from ..readers.shard_readers import model_tag
 from .writability import write_refusal
 
-# A running server answers within milliseconds. Users should not wait long for a server that is down.
+# The time limits for a connection to a server and for its answer. A running server answers within milliseconds, and
+# users should not wait long for a server that is down.
 _CONNECT_SECONDS, _ANSWER_SECONDS = 1.0, 3.0
 _SCAN_SECONDS, _SCAN_KEYS = 1.0, 5000
 _NEEDED_COMMANDS = ("AI.MODELSTORE", "AI.TENSORSET", "RG.PYEXECUTE", "RG.TRIGGER")
@@ -84,6 +85,8 @@ class ClusterReport:
             down.
         problems: the problems of the cluster as a whole, such as an unset number of partitions. The problems of a
             single shard are in its `ShardReport`.
+        address: the address of the first shard; the URL of the cluster if no primary owns slots.
+        server: the name and version of the server program, from the server that answered first.
         hints: warnings about settings that will cause problems when a shard is down.
     """
 
@@ -112,8 +115,8 @@ class ClusterReport:
 
     @property
     def reindexing(self) -> str:
-        """A note about the reindexing of documents that an earlier version of qa-cluster indexed; empty if it is
-        complete.
+        """A note about the reindexing of documents that an earlier version of qa-cluster indexed; empty if this
+        reindexing is complete.
         """
         return _reindexing_note(sum(shard.earlier for shard in self.shards), self.partitions)
 
@@ -123,7 +126,7 @@ class ClusterReport:
 
 
 def inspect_cluster(settings: Settings, url: str) -> ClusterReport:
-    """Inspect all shards of the cluster at `url`, in parallel; NotRunning if no server answers."""
+    """Inspect all shards of the cluster at `url`, in parallel. Raises NotRunning if no server answers."""
     patience = {
         "socket_connect_timeout": min(settings.connect_timeout_ms / 1000, _CONNECT_SECONDS),
         "socket_timeout": _ANSWER_SECONDS,
@@ -225,7 +228,7 @@ def reader_in_use(client: redis.Redis) -> str:
 
 
 def registrations(client: redis.Redis) -> list[dict[str, Any]]:
-    """Return the functions registered on a shard, as RG.DUMPREGISTRATIONS lists them."""
+    """Return the registrations of functions on a shard, as RG.DUMPREGISTRATIONS lists them, each as a dictionary."""
     return [pairs(row) for row in command(client, "RG.DUMPREGISTRATIONS")]
 
 
@@ -299,7 +302,9 @@ def _inspect_functions(
 
 
 def worker_problem(info: Mapping[str, Any]) -> str:
-    """Return why the worker of a shard cannot run models, from the fields of INFO; empty if it can."""
+    """Return why the worker of a shard cannot run models; empty if it can. `info` has the fields of the shard's INFO
+    reply.
+    """
     if info.get("qa_worker_state", "ready") != "ready":
         return f"its worker is {info['qa_worker_state']} (restarts: {info.get('qa_worker_restarts', 0)})"
     if int(info.get("qa_inference_workers", 0)) and not int(info.get("qa_inference_ready", 0)):
@@ -311,7 +316,7 @@ def worker_problem(info: Mapping[str, Any]) -> str:
 def _inspect_reader(node: Node, client: redis.Redis, facts: dict[str, Any], problems: list[str]) -> None:
     manifest = client.get(
         keys.manifest_key(node.tag)
-    )  # first, because a server that refuses reads raises an error here
+    )  # This is the first command, because a server that refuses reads raises an error here.
     if not facts["model"]:
         problems.append(f"no model ({keys.model_key(node.tag)})")
     if manifest is None:
@@ -346,9 +351,9 @@ def _inspect_documents(node: Node, client: redis.Redis, partitions: int | None, 
 
 
 def _failed(client: redis.Redis, tags: Sequence[str]) -> Iterator[str]:
-    """Yield the failed documents of partitions with the reasons.
+    """Yield the failed documents of the partitions `tags`, each as text with the reason (see `ShardReport.failed`).
 
-    Documents that were written again are left out.
+    Documents that were written again after the failure are left out.
     """
     with client.pipeline(transaction=False) as pipeline:
         for tag in tags:
@@ -369,7 +374,7 @@ def _failed(client: redis.Redis, tags: Sequence[str]) -> Iterator[str]:
 
 
 def _own(node: Node, tags: Sequence[str]) -> list[str]:
-    """Return the partitions whose slots the shard owns."""
+    """Return those of the partitions `tags` whose slots the shard owns."""
     return [tag for tag in tags if any(first <= keys.slot(tag) <= last for first, last in node.slots)]
 
 
@@ -396,8 +401,8 @@ def _counts(client: redis.Redis, tags: Sequence[str], collection: str) -> tuple[
 
 
 def _tags_in_use(client: redis.Redis) -> list[str]:
-    """Return the partitions of which a shard has documents. Some may be missing, because the scan of the keys ends
-    after `_SCAN_SECONDS`.
+    """Return the tags of the partitions that have an index on a shard. Some may be missing, because the scan of the
+    keys ends after `_SCAN_SECONDS`.
     """
     until = time.monotonic() + _SCAN_SECONDS
     found: set[str] = set()

@@ -46,7 +46,13 @@ _TIMEOUT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class JobReport:
-    """A background job, as `status` shows it."""
+    """A background job, as `qa-cluster status` shows it.
+
+    Attributes:
+        what: the name of the work, such as `prepare`.
+        progress: how far the job is, as text; empty if the job has not recorded it.
+        error: the last line of the error; empty if the job has not failed.
+    """
 
     id: str
     what: str
@@ -58,13 +64,15 @@ class JobReport:
 def directory(settings: Settings) -> Path:
     """Return the folder of the jobs server and its worker.
 
-    The folder is part of the worker's command line, which identifies the worker process.
+    The path of the folder is part of the worker's command line, and so identifies the worker process.
     """
     return data_folder(settings) / "jobs"
 
 
 def start(loaded: LoadedSettings) -> None:
-    """Start the jobs server and the worker, if they are not running."""
+    """Start the jobs server and the worker, if they are not running, and wait until the worker is ready. Raises
+    ClusterError or DeadlineExceeded if the worker does not become ready.
+    """
     settings = loaded.settings
     folder = directory(settings)
     with locked(folder.parent):
@@ -84,7 +92,8 @@ def start(loaded: LoadedSettings) -> None:
 def start_server(settings: Settings) -> None:
     """Start the jobs server if `jobs_url` is empty and no server runs with the password of the cluster.
 
-    If a server runs with a different password, stop its worker and restart the server, which keeps its jobs.
+    If the jobs server runs with a different password, stop its worker and restart the server. The server keeps its
+    jobs.
     """
     if settings.jobs_url:
         return
@@ -112,7 +121,7 @@ def _admits(spec: ServerSpec) -> bool:
 
 
 def _refusal(client: redis.Redis) -> str | None:
-    """Return why a server refuses the login of the client; None if it accepts the login.
+    """Return the error with which the server of `client` refuses the login; None if the server accepts the login.
 
     Retries are off, because redis-py retries a refused login for seconds.
     """
@@ -129,7 +138,7 @@ def _refusal(client: redis.Redis) -> str | None:
 
 
 def stop(settings: Settings) -> list[str]:
-    """Stop the worker, then the jobs server; return the names of the stopped processes."""
+    """Stop the jobs worker, then the jobs server. Return the names of the processes that were running."""
     folder = directory(settings)
     if not folder.is_dir():
         return []
@@ -146,7 +155,9 @@ def _stop(settings: Settings) -> list[str]:
 
 
 def enqueue(settings: Settings, function: str, what: str, *arguments: str | bool, timeout_seconds: float) -> str:
-    """Queue a call of `function` (its dotted name); return the id of the job."""
+    """Queue a job that calls `function` (a dotted name) with `arguments`. Return the id of the job. `what` is the name
+    of the job in `qa-cluster status`. The job fails if it runs longer than `timeout_seconds`.
+    """
     with connection(settings) as client:
         job = queue(client).enqueue_call(
             function,
@@ -160,7 +171,9 @@ def enqueue(settings: Settings, function: str, what: str, *arguments: str | bool
 
 
 def progress(settings: Settings) -> list[JobReport]:
-    """Return the queued, running and ended jobs; an empty list if no jobs server is running."""
+    """Return the running, ended and queued jobs. Return an empty list if the jobs server of the data folder is not
+    running.
+    """
     if not settings.jobs_url and server_process.running(_spec(settings, "")) is None:
         return []
     from rq.job import Job
@@ -181,7 +194,7 @@ def progress(settings: Settings) -> list[JobReport]:
 def connection(settings: Settings) -> redis.Redis:
     """Return a client of the jobs server.
 
-    ConfigError if `jobs_url` is not allowed; ClusterError if the server refuses the login.
+    Raises ConfigError if `jobs_url` is not allowed. Raises ClusterError if the server refuses the login.
     """
     client = _client_of(settings)
     if (refusal := _refusal(client)) is not None:
@@ -221,7 +234,7 @@ def _client_of(settings: Settings) -> redis.Redis:
 
 
 def queue(client: redis.Redis, name: str = QUEUE) -> Queue:
-    """Return a queue on a jobs server."""
+    """Return the queue with this name on the jobs server of `client`."""
     from rq import Queue
     from rq.serializers import JSONSerializer
 
@@ -229,7 +242,9 @@ def queue(client: redis.Redis, name: str = QUEUE) -> Queue:
 
 
 def _spec(settings: Settings, program: str) -> ServerSpec:
-    """Return the jobs server of the data folder, which requires the password of the cluster, if it has one."""
+    """Return the parameters of the jobs server of the data folder. If the cluster has a password, the jobs server
+    requires the same password. `program` is the server program; it may be empty if the server is not started.
+    """
     _, password = credentials_of(settings)
     return ServerSpec(directory(settings), program, settings.jobs_port, cluster=False, password=password)
 

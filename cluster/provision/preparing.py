@@ -33,7 +33,7 @@ _SCRIPT = (
 
 @dataclass(frozen=True, slots=True)
 class PreparedDocuments:
-    """The result of a preparation.
+    """The result of `prepare`.
 
     Attributes:
         counts: the sums over all shards. `done` of `total` documents are finished with their tokens, and `embedded` of
@@ -69,7 +69,7 @@ def prepare(
 def background(force: bool, collection: str = "") -> dict[str, int]:
     """Run `prepare` as a background job with the settings of the jobs worker. Return `PreparedDocuments.counts`.
 
-    The job records the progress.
+    The job records its progress in rq, where `qa-cluster status` reads it.
     """
     job: Any = get_current_job()
 

@@ -13,7 +13,8 @@ from ..terminal import console
 
 
 def preview(file: Path, extractor: Extractor | None, max_bytes: int) -> None:
-    """Print the documents of a file: the title, then each section with its path and its line or page.
+    """Print the documents of a file: the title, then each section with its path of headings and its line or page.
+    Without an `extractor` (--raw), the text is unchanged.
 
     Then print remarks about guessed, replaced and omitted text to standard error.
     """

@@ -35,7 +35,7 @@ _PARTITIONS_SECONDS = 8.0
 
 
 def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) -> None:
-    """Add everything that the cluster lacks.
+    """Add everything that the cluster at `url` lacks to answer questions.
 
     Models that only some shards have are stored on all shards. If no shard has a reader, the reader of the settings or
     the bundled reader is stored. `add_models` describes the rule for the encoder and the second reader.
@@ -53,7 +53,8 @@ def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) 
 
 
 def add_models(settings: Settings, url: str, on_step: OnStep = lambda text: None) -> ClusterOperation:
-    """Store the encoder and the second reader, each if the cluster at `url` has none; return the operation.
+    """Store the encoder and the second reader, each if the cluster at `url` has none. Return the operation on the
+    cluster that this function has used, for further work.
 
     The encoder is the encoder of the settings or the bundled encoder, unless the settings switch the encoder off. The
     second reader, which the plan `accurate` uses, is stored only if the settings name one. The workers warm the encoder
@@ -69,7 +70,9 @@ def add_models(settings: Settings, url: str, on_step: OnStep = lambda text: None
 
 
 def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step: OnStep = lambda text: None) -> None:
-    """Set the number of partitions, store `reader` (if given) on shards without a reader, and register functions."""
+    """Set the number of partitions, store `reader` (unless it is None) on the shards that lack a complete default
+    reader, and register qa-cluster's own functions. Wait until the workers are warm.
+    """
     patience_seconds = settings.start_timeout_ms / 1000
     deadline = time.monotonic() + patience_seconds
     with shards_of(settings, url) as shards:
@@ -130,7 +133,9 @@ def _set_partitions(shards: list[ShardClient], deadline: float) -> None:
 
 
 def _register(shards: list[ShardClient], deadline: float) -> None:
-    """Run the registration script on one shard, and wait until every shard has the same functions."""
+    """Run the registration script on one shard, which sends the functions to the other shards. Wait until every shard
+    has the same functions. Raises ClusterError after the deadline.
+    """
     for _, client in shards:
         command(client, "RG.REFRESHCLUSTER")
     first = shards[0][1]
@@ -149,7 +154,8 @@ def _register(shards: list[ShardClient], deadline: float) -> None:
 
 
 def _wait_partitions(node: Node, client: redis.Redis) -> None:
-    """Wait until the shard knows the number of partitions, because it may have to ask another shard first.
+    """Wait until the worker of a shard knows the number of partitions, because the worker may have to ask another shard
+    first.
 
     A new cluster can lose messages between shards, so this may take seconds. After `_PARTITIONS_SECONDS`, the function
     returns anyway. Then only the first question is delayed.

@@ -28,7 +28,9 @@ from .provisioning import complete
 
 
 def scale(settings: Settings, cluster: LocalCluster, shards: int, on_step: OnStep) -> int:
-    """Extend the local cluster to `shards` primaries; return the number of moved slots."""
+    """Extend the local cluster to `shards` primaries, each with the number of replicas of the cluster. Return the
+    number of slots that this call has moved.
+    """
     _extend(cluster, shards)
     url = cluster.up().url
     with ExitStack() as stack:
@@ -53,7 +55,9 @@ def scale(settings: Settings, cluster: LocalCluster, shards: int, on_step: OnSte
 
 
 def _extend(cluster: LocalCluster, shards: int) -> None:
-    """Add the new nodes to the stored state of the cluster."""
+    """Add the new nodes to the stored state of the cluster, with free ports. If the state already has `shards` shards,
+    do nothing. Raises ConfigError if there is no cluster, or if it has more shards.
+    """
     with locked(cluster.data_dir):
         state = read_state(cluster.data_dir)
         if state is None or not state.created:
@@ -78,7 +82,10 @@ def _connected(settings: Settings, url: str, stack: ExitStack) -> list[ShardClie
 
 
 def _make_replicas(found: list[ShardClient], shards: int) -> None:
-    """Keep the first new nodes as primaries. Make the other new nodes replicas, spread evenly over the primaries."""
+    """Keep as many of the new nodes as primaries as the cluster lacks. Make the other new nodes replicas, spread evenly
+    over the new primaries. New nodes have no slots and no primary. If no primary is lacking, spread the replicas over
+    the primaries that own slots.
+    """
     owners = [node for node, _ in found if node.is_primary]
     new = [(node, client) for node, client in found if not node.primary_id and not node.slots]
     wanted = shards - len(owners)
@@ -87,7 +94,9 @@ def _make_replicas(found: list[ShardClient], shards: int) -> None:
 
 
 def _wait_warm(primaries: list[ShardClient], deadline: float) -> None:
-    """Wait until each shard without slots has received functions and a reader from the other shards."""
+    """Wait until each primary without slots has received functions and a reader from the other shards. Raises
+    ClusterError after the deadline.
+    """
     for node, client in primaries:
         while not node.slots and not reader_in_use(client):
             if time.monotonic() > deadline:

@@ -30,7 +30,7 @@ _BATCH = 500
 
 @dataclass
 class StoredDocuments:
-    """The ids of stored documents, and the numbers of new, changed and unchanged documents.
+    """The result of storing documents: their ids, and the numbers of new, changed and unchanged documents.
 
     The source of a document is the text that `store` gets with it: a --prefix or, without a prefix, a PATH.
 
@@ -50,7 +50,7 @@ class StoredDocuments:
     sources: dict[str, str] = field(default_factory=dict)
 
     def add(self, written: WriteResult) -> None:
-        """Add one stored document."""
+        """Count a document that was stored. `written` is the reply of the cluster."""
         self.ids.append(written.id)
         self.new += written.created
         self.changed += written.changed and not written.created
@@ -93,11 +93,11 @@ def store(
     on_refused: OnRefused | None = None,
     bar: AbstractContextManager[Callable[[int], None]] | None = None,
 ) -> StoredDocuments:
-    """Store documents, each given with its source; with `wait`, wait until they are indexed.
+    """Store documents, each given after its source. With `wait`, wait until all of them are indexed.
 
-    NotFound if the collection does not exist. A document that the cluster refuses is passed to `on_refused`; without
-    `on_refused`, its error is raised. `bar` shows the number of stored documents; by default, it is a plain progress
-    bar. The message of a KeyboardInterrupt says how many documents are stored.
+    Raises NotFound if the collection does not exist. A document that the cluster refuses is passed to `on_refused`;
+    without `on_refused`, its error is raised. `bar` shows the number of stored documents; by default, it is a plain
+    progress bar. The message of a KeyboardInterrupt says how many documents are stored.
     """
     stored = StoredDocuments()
 
@@ -136,13 +136,14 @@ def wait_tokenized(
     on_progress: Callable[[int], None],
     collection: str = DEFAULT_COLLECTION,
 ) -> dict[str, str]:
-    """Wait until all documents are indexed; return the failed documents with the reasons.
+    """Wait until all documents in `document_ids` are indexed or have failed. Return the reasons of the failures, by the
+    id of the document.
 
-    A document that is deleted in the meantime is treated as indexed. `on_progress` receives the number of completed
-    documents.
+    A document that is deleted in the meantime is treated as indexed. `on_progress` receives the number of documents
+    that are no longer pending.
 
     Raises:
-        DeadlineExceeded: no progress for `start_timeout_ms`.
+        DeadlineExceeded: for `start_timeout_ms`, no document was indexed and none has failed.
     """
     failed: dict[str, str] = {}
     ids = list(dict.fromkeys(document_ids))
@@ -172,7 +173,9 @@ def wait_tokenized(
 
 
 def partitions_of(client: redis.RedisCluster) -> int:
-    """Return the number of partitions; ClusterError if the cluster is not set up."""
+    """Return the number of partitions of the cluster. Raises ClusterError if this number is not set, because the
+    cluster is not set up.
+    """
     partitions = int(client.get(keys.PARTITIONS_KEY) or 0)
     if not partitions:
         raise ClusterError(f"the cluster is not set up (no key {keys.PARTITIONS_KEY!r}): run `qa-cluster up`")
@@ -180,7 +183,7 @@ def partitions_of(client: redis.RedisCluster) -> int:
 
 
 def send_all(client: redis.RedisCluster, commands: Iterable[tuple[Any, ...]]) -> list[Any]:
-    """Send commands in one pipeline; return the replies."""
+    """Send commands in one pipeline. Return the replies in the order of the commands. An error in a reply is raised."""
     open_pipeline: Callable[[], Any] = client.pipeline
     with open_pipeline() as pipeline:
         for words in commands:

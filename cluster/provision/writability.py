@@ -36,8 +36,8 @@ def cannot_write(reason: str) -> str:
 
 
 def _can_evict(client: redis.Redis, policy: str) -> bool:
-    """Return whether the server can evict a key to make a write possible. `volatile-..` policies evict only keys with a
-    TTL.
+    """Return whether the server can evict a key, to make a write possible, under the maxmemory policy `policy`.
+    `volatile-..` policies evict only keys with a TTL.
     """
     if policy.startswith("volatile-"):
         return any(int(database["expires"]) for database in client.info("keyspace").values())

@@ -1,7 +1,7 @@
 """Makes a stored reader the default of every shard, even while slots move and replicas are promoted.
 
 The default of a shard is in keys with the tag of its lowest slot. If this slot moves, the shard copies the default of
-another shard, which may still be the previous default. So if the default of a shard is not the one that this command
+another shard, which may still be the previous default. So if the default of a shard is not the reader that this command
 has set, the command checks the slots of the shard. If the slots have changed, the command sets the default again.
 Otherwise, another command has set the default, and this command fails.
 """
@@ -21,10 +21,11 @@ _Layout = tuple[tuple[tuple[int, int], ...], int]
 
 
 def change(operation: ClusterOperation, name: str) -> None:
-    """Make a reader that is warm on all shards the default, and wait until every shard answers with it.
+    """Make the reader `name`, which is warm on all shards, the default. Wait until every shard answers with this
+    reader.
 
-    ClusterError, which names the default of each shard, if a shard cannot be reached in time or another command changes
-    the default meanwhile.
+    Raises ClusterError if a shard cannot be reached in time, or if another command changes the default meanwhile. The
+    error names the default of each shard.
     """
     operation.on_step(f"making {name} the default")
     started = _Change(name)
@@ -39,21 +40,24 @@ def change(operation: ClusterOperation, name: str) -> None:
 
 
 class _Change:
-    """A change of the default, and the slots that each shard had when its default was set."""
+    """A change of the default reader to `name`. It keeps the slots that each shard had when its default was set."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._layouts: dict[str, _Layout] = {}
 
     def make(self, node: Node, client: redis.Redis) -> str:
-        """Set the default of one shard; return the problem that prevents it, if any."""
+        """Set the default reader of one shard. Return the problem that prevents this, or an empty string."""
         problem = shard_readers.make_default(node, client, self._name)
         if not problem:
             self._layouts[node.id] = _layout(node)
         return problem
 
     def answers(self, node: Node, client: redis.Redis) -> str:
-        """Return the problem that prevents a shard from answering only with the new default, or an empty string."""
+        """Return the problem that prevents a shard from answering only with the new default, or an empty string. If the
+        slots of the shard have moved, set its default again. Raises ClusterError if another command has set the
+        default.
+        """
         stored = shard_readers.default_on(node, client)
         if stored not in ("", self._name):
             now = next(found for found in nodes_of(client) if "myself" in found.flags)
@@ -72,7 +76,7 @@ def _layout(node: Node) -> _Layout:
 
 
 def _defaults(operation: ClusterOperation) -> str:
-    """Describe the default reader of each shard, as one line."""
+    """Return one line for an error: each default reader with the addresses of the shards that have it."""
     holders: dict[str, list[str]] = {}
     with shards_of(operation.settings, operation.url) as shards:
         for node, client in shards:

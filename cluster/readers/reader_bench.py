@@ -32,7 +32,9 @@ _WARM_UP = 3
 
 @dataclass(frozen=True)
 class Timing:
-    """The times of runs with one input shape, in milliseconds."""
+    """The times of the runs with one input shape: the median and the 95th percentile, in milliseconds. The input shape
+    is `batch` rows of `length` tokens.
+    """
 
     batch: int
     length: int
@@ -42,9 +44,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class ShardBench:
-    """The figures of a shard.
+    """The measurements of a reader on one shard, by input shape.
 
-    `reading` is the time for a question with `sentences` sentences; None if the shard has no documents.
+    `reading` is the time for a question with `sentences` sentences; None if the shard has no documents. `notes` are
+    texts for the user about figures that are missing.
     """
 
     shard: str
@@ -55,7 +58,9 @@ class ShardBench:
 
 
 def measure(settings: Settings, url: str, name: str, rounds: int, on_step: OnStep) -> list[ShardBench]:
-    """Measure the reader `name` on one shard after the other, with `rounds` runs for each input shape."""
+    """Measure the reader `name` on one shard after the other, with `rounds` runs for each input shape. Return the
+    measurements in the order of the shards.
+    """
     results = []
     with shards_of(settings, url) as shards:
         for node, client in shards:
@@ -68,7 +73,9 @@ def measure(settings: Settings, url: str, name: str, rounds: int, on_step: OnSte
 
 
 def rows(result: ShardBench) -> list[dict[str, object]]:
-    """Return one row for each batch size, with a column for each length. The last row is the time for one question."""
+    """Return the rows of a table: one row for each batch size, with a column for each length. The values are medians in
+    milliseconds. The last row is the time for one question, if it was measured.
+    """
     found: list[dict[str, object]] = []
     for batch in BATCHES:
         row: dict[str, object] = {"batch": batch, **dict.fromkeys(COLUMNS, "")}
@@ -122,7 +129,9 @@ def _run(  # noqa: PLR0917 - one call
 
 
 def _read(client: redis.Redis, name: str, sentences: list[SentenceRef], rounds: int) -> Timing:
-    """Return the times of the trigger `qa.read`, for questions whose answers are not cached."""
+    """Return the times of the trigger `qa.read`, for questions about `sentences` whose answers are not cached. Remove
+    the answers that the questions have added to the cache.
+    """
     asked = [f"What is it about, measured {time.time_ns()} {number}?" for number in range(rounds + _WARM_UP)]
     names = [str(sentence) for sentence in sentences]
     before = {sentence: _answers(client, sentence) for sentence in sentences}
@@ -141,7 +150,9 @@ def _answers(client: redis.Redis, sentence: SentenceRef) -> set[bytes | str]:
 
 
 def _some_sentences(client: redis.Redis) -> list[SentenceRef]:
-    """Return some sentences of one partition, because all keys of a command must be in one slot."""
+    """Return at most `SENTENCES` sentences of one partition of the shard, because all keys of a command must be in one
+    slot. Return an empty list if the shard has no documents.
+    """
     found: list[SentenceRef] = []
     for key in islice(client.scan_iter(match=f"{keys.DOCUMENT_PREFIX}*", count=500), 200):
         parsed = keys.parse_tagged(key.decode(errors="replace"), keys.DOCUMENT_PREFIX)

@@ -32,7 +32,7 @@ class ReaderFiles:
 
     @property
     def model_file(self) -> str:
-        """The name of the ONNX file in a folder."""
+        """The name of the ONNX file in the folder of the model."""
         return model_file(self.manifest)
 
     @property
@@ -55,10 +55,12 @@ def budget_of(settings: Settings) -> int | None:
 
 
 def read_reader(folder: Path, context_tokens: int | None = None, model_id: str | None = None) -> ReaderFiles:
-    """Read the reader or the encoder in `folder`; ModelError says what is missing, damaged or inconsistent.
+    """Return the files of the reader or the encoder in `folder`. Raises ModelError, which says what is missing, damaged
+    or inconsistent.
 
-    `context_tokens` and `model_id` replace the context budget and the id of the manifest. ConfigError if the budget or
-    the id is not allowed. The vectors of an encoder depend on its budget, so this budget is never replaced.
+    `context_tokens` and `model_id` replace the context budget and the id of the manifest, unless they are None. Raises
+    ConfigError if the budget or the id is not allowed. The vectors of an encoder depend on its budget, so this budget
+    is never replaced.
     """
     with unpacked(folder) as files:
         manifest, model, tokenizer = _read(files, folder)
@@ -101,10 +103,12 @@ def _read(files: Path, folder: Path) -> tuple[AnyManifest, bytes, bytes]:
 
 
 def _check_onnx(path: Path, manifest: AnyManifest) -> None:
-    """Raise ModelError if the file is not a usable model. Even a file with the correct hash can be unusable."""
+    """Raise ModelError if the ONNX file does not have the inputs and outputs that the manifest names, with the shapes
+    that shards need. Even a file with the correct hash can be unusable.
+    """
     inputs, outputs = _ports(path)
     for what, found, wanted in (("input", inputs, manifest.inputs), ("output", outputs, manifest.outputs)):
-        if list(found) != list(wanted):  # workers use the order
+        if list(found) != list(wanted):  # The order counts, because workers pass inputs by their order.
             raise ModelError(
                 f"{str(path)!r} has the {what}s {', '.join(found)}, but its manifest names {', '.join(wanted)}: export"
                 " it again"
@@ -124,8 +128,8 @@ _Shapes = dict[str, tuple[int | None, ...]]
 
 
 def _ports(path: Path) -> tuple[_Shapes, _Shapes]:
-    """Return the inputs and outputs of a model by name, with their shapes (None: any), as a worker's runtime reads
-    them.
+    """Return the shapes of the inputs and of the outputs of an ONNX file, by name, as the runtime of a worker reads
+    them. In a shape, None stands for a dimension of any size. Raises ModelError if no runtime can read the file.
     """
     from qa_cluster.reading.lean_openvino import openvino
 

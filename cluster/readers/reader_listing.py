@@ -15,7 +15,9 @@ from .shard_readers import ShardReader
 
 
 def listing(operation: ClusterOperation) -> dict[str, list[ShardReader]]:
-    """Return the readers of each shard, by its address; ClusterError if a worker does not answer in time."""
+    """Return the readers and encoders of each shard, by the address of the shard. Raises ClusterError if a worker does
+    not answer in time.
+    """
     found: dict[str, list[ShardReader]] = {}
 
     def read(node: Node, client: redis.Redis) -> str:
@@ -29,7 +31,8 @@ def listing(operation: ClusterOperation) -> dict[str, list[ShardReader]]:
 def find(found: dict[str, list[ShardReader]], model: str) -> str:
     """Return the full name of the loaded reader that `model` means: an id or id@revision.
 
-    NotFound names all loaded readers. InvalidInput names the revisions if several match.
+    Raises NotFound, which names all loaded readers, if no reader matches. Raises InvalidInput, which names the
+    revisions, if several readers match.
     """
     names = sorted({entry.name for entries in found.values() for entry in entries})
     matching = _matching(names, model)
@@ -41,7 +44,9 @@ def find(found: dict[str, list[ShardReader]], model: str) -> str:
 
 
 def _matching(names: Iterable[str], model: str) -> list[str]:
-    """Return the names that `model` means. A full name matches only the reader of that name."""
+    """Return those of the full names `names` that `model` means. If `model` is an id, all revisions of this id match.
+    If `model` is a full name, only this name matches.
+    """
     matching = [name for name in names if model in (name, name.rpartition("@")[0])]
     return [model] if model in matching else matching
 
@@ -65,7 +70,9 @@ def incomplete_readers(operation: ClusterOperation, found: dict[str, list[ShardR
 
 
 def find_incomplete(left: dict[str, list[str]], model: str) -> str:
-    """Return the full name of an incompletely stored reader; empty if none matches. InvalidInput if several match."""
+    """Return the full name of the reader in `left` that `model` means, or an empty text if no reader matches. `left` is
+    the result of `incomplete_readers`. Raises InvalidInput if several readers match.
+    """
     matching = _matching(left, model)
     if len(matching) > 1:
         raise InvalidInput(f"model {model!r} is stored in {len(matching)} revisions, choose one: {', '.join(matching)}")

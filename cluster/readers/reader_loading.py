@@ -32,7 +32,7 @@ from .reader_listing import find, find_incomplete, incomplete_readers, listing
 from .shard_readers import ShardReader
 
 _UNDO_SECONDS = 20.0
-# A context with several windows, which a worker reads in one batch.
+# The input of a test: a question and a context of several windows, which a worker reads in one batch.
 _TRIAL = json.dumps(
     {
         "inputs": {"question": "a", "context": "b c d e f g h i j k l m n o p q r s t u v w x y z"},
@@ -44,12 +44,14 @@ _TRIAL = json.dumps(
 def load(
     operation: ClusterOperation, reader: ReaderFiles, *, make_default: bool = True, keep_old: bool = False
 ) -> list[str]:
-    """Load a reader on every shard. By default, also make it the default and remove the previous default.
+    """Load a reader on every shard. Unless `make_default` is false, also make it the default reader. Then remove the
+    previous default reader, unless `keep_old` is set.
 
-    For an encoder, instead remove the previous encoders.
+    An encoder never becomes the default. With `make_default` and without `keep_old`, instead remove the previous
+    encoders.
 
     Returns:
-        The names of the removed models.
+        The full names of the removed models, sorted.
     """
     name = reader.tag
     before = listing(operation)
@@ -79,7 +81,9 @@ def load(
 
 
 def use(operation: ClusterOperation, model: str) -> str:
-    """Make a loaded reader the default on every shard; return its name. The previous default stays loaded."""
+    """Make the loaded reader that `model` means (`find`) the default on every shard. Return its full name. The previous
+    default stays loaded.
+    """
     found = listing(operation)
     name = find(found, model)
     if any(entry.is_encoder for entries in found.values() for entry in entries if entry.name == name):
@@ -90,9 +94,10 @@ def use(operation: ClusterOperation, model: str) -> str:
 
 
 def unload(operation: ClusterOperation, model: str, *, force: bool = False) -> str:
-    """Remove a reader from every shard; return its name.
+    """Remove the reader or encoder that `model` means (`find`) from every shard, even if it is stored incompletely.
+    Return its full name.
 
-    InvalidInput if the reader is the default of a shard and `force` is not set.
+    Raises InvalidInput if the reader is the default of a shard and `force` is not set.
     """
     found = listing(operation)
     try:
@@ -112,14 +117,16 @@ def unload(operation: ClusterOperation, model: str, *, force: bool = False) -> s
 
 
 def add_encoder(operation: ClusterOperation, encoder: ReaderFiles) -> None:
-    """Store an encoder on every shard if no shard has one; the workers warm it in the background."""
+    """Store an encoder on every shard, if no shard has an encoder. The function does not wait: the workers warm the
+    encoder in the background.
+    """
     if not any(entry.is_encoder for entries in listing(operation).values() for entry in entries):
         operation.on_step(f"storing the encoder {encoder.tag}")
         _store(operation, encoder)
 
 
 def add_second_reader(operation: ClusterOperation, read: Callable[[], ReaderFiles], model_id: str) -> None:
-    """Store the second reader on every shard if no shard has one, and wait until the workers are warm.
+    """Store the second reader on every shard, if no shard has it, and wait until the workers have warmed it.
 
     `read` returns the files of the second reader, which has the id `model_id`.
     """
@@ -132,7 +139,7 @@ def add_second_reader(operation: ClusterOperation, read: Callable[[], ReaderFile
 
 
 def spread(operation: ClusterOperation) -> None:
-    """Store every reader, except the default reader, on the shards that lack it."""
+    """Store every reader and encoder that some shards have, except default readers, on the shards that lack it."""
     found = listing(operation)
     names = {entry.name for entries in found.values() for entry in entries if not entry.default}
     for name in sorted(names):
@@ -144,7 +151,9 @@ def spread(operation: ClusterOperation) -> None:
 
 
 def read_loaded(operation: ClusterOperation, name: str) -> ReaderFiles | None:
-    """Return the files of a reader from the first shard that stores it; None if only workers have it in memory now."""
+    """Return the files of the reader with the full name `name`, from the first shard that stores it. Return None if no
+    shard stores the reader now, and only workers have it in memory.
+    """
     with shards_of(operation.settings, operation.url) as shards:
         for node, client in shards:
             key_name = _key_name(node, client, name)
@@ -154,7 +163,7 @@ def read_loaded(operation: ClusterOperation, name: str) -> ReaderFiles | None:
 
 
 def _key_name(node: Node, client: redis.Redis, name: str) -> str:
-    """Return the name of a reader in the keys of a shard. For the default reader, this is ""."""
+    """Return the name of a reader in the keys of a shard. For the default reader of the shard, this name is empty."""
     return "" if shard_readers.default_on(node, client) == name else name
 
 
@@ -179,7 +188,9 @@ def _store(operation: ClusterOperation, reader: ReaderFiles) -> None:
 
 
 def _remove(operation: ClusterOperation, name: str, *, default: bool) -> None:
-    """Remove a reader from all shards. Without `default`, ClusterError if it is the default reader of a shard."""
+    """Remove a reader from all shards, and wait until the workers have removed it. Without `default`, raise
+    ClusterError if it is the default reader of a shard.
+    """
 
     def check(node: Node, client: redis.Redis) -> str:
         return "" if default else _refuse_default(node, client, name)
@@ -192,7 +203,7 @@ def _remove(operation: ClusterOperation, name: str, *, default: bool) -> None:
         if all(entry.name != name for entry in shard_readers.readers_on(client)):
             return ""
         check(node, client)
-        remove(node, client)  # the shard may have copied it from another shard
+        remove(node, client)  # the shard may have copied the reader from another shard
         return "its worker still has it"
 
     for work in (check, remove, is_gone):
@@ -208,9 +219,10 @@ def _refuse_default(node: Node, client: redis.Redis, name: str) -> str:
 
 
 def _undo(operation: ClusterOperation, name: str) -> None:
-    """Remove a reader after a failed load from the shards that can be reached, and report the other shards.
+    """Remove a reader from the shards after its load has failed, for at most `_UNDO_SECONDS`. Report the shards from
+    which it could not be removed.
 
-    ClusterError if another command has made the reader the default meanwhile.
+    Raises ClusterError if another command has made the reader the default meanwhile.
     """
     operation.on_step(f"removing {name} again; the other readers are unchanged")
     limit = time.monotonic() + _UNDO_SECONDS
@@ -234,7 +246,10 @@ def _undo(operation: ClusterOperation, name: str) -> None:
 
 
 def _reads(node: Node, client: redis.Redis, name: str) -> str:
-    """Read a passage as a test. This finds faults that warming does not find: wrong output shapes, and NaN logits."""
+    """Let a shard read a passage as a test, and return the problem that prevents the test for now, or an empty string.
+    The test finds faults that warming does not find: wrong output shapes, and NaN logits. For such a fault, it raises
+    ModelError.
+    """
     try:
         command(client, "RG.TRIGGER", PIPELINE_TRIGGER, name, _TRIAL)
     except redis.exceptions.ResponseError as error:

@@ -1,4 +1,8 @@
-"""Lists the readers of one shard, from its worker and from its keys; stores and removes a reader."""
+"""Lists the readers of one shard, from its worker and from its keys; stores and removes a reader.
+
+In the keys of a shard, a reader has its full name, `<id>@<revision>`. Only the default reader has an empty name there.
+All keys of a reader have the tag of a shard (`keys.model_key`, `keys.manifest_key`, `keys.tokenizer_key`).
+"""
 
 from __future__ import annotations
 
@@ -57,21 +61,21 @@ class ShardReader:
 
 
 def readers_on(client: redis.Redis, *, manifests: bool = False) -> list[ShardReader]:
-    """Return the readers of a shard's worker, the default reader first; redis' ResponseError if the worker
-    does not answer.
+    """Return the readers and encoders of a shard's worker, the default reader first. The field `manifest` is empty
+    unless `manifests` is set. Raises redis' ResponseError if the worker does not answer.
     """
     (text,) = command(client, "RG.TRIGGER", MODELS_TRIGGER, *([WITH_MANIFESTS] if manifests else []))
     return [ShardReader(**entry) for entry in json.loads(text)]
 
 
 def default_on(node: Node, client: redis.Redis) -> str:
-    """Return the name of the default reader in the keys of the shard; empty if the shard has no default reader."""
+    """Return the full name of the default reader in the keys of the shard; empty if the shard has no default reader."""
     return manifest_name(client, node.tag)
 
 
 def manifest_name(client: redis.Redis, shard_tag: str, name: str = "") -> str:
-    """Return the name in the stored manifest of the reader `name`; empty if there is no manifest. An empty `name` means
-    the default reader.
+    """Return the full name that the stored manifest of a reader states. Return an empty text if there is no valid
+    manifest. `name` is the name in the key; an empty `name` means the default reader.
     """
     return _name_of(client.get(keys.manifest_key(shard_tag, name)))
 
@@ -84,7 +88,9 @@ def _name_of(manifest: Any) -> str:
 
 
 def read_from(node: Node, client: redis.Redis, name: str = "") -> ReaderFiles:
-    """Return the files of a reader on a shard. An empty `name` means the default reader."""
+    """Return the files of a reader that a shard stores. An empty `name` means the default reader. Raises ModelError if
+    a file is missing or damaged.
+    """
     reply = command(client, "AI.MODELGET", keys.model_key(node.tag, name), "BLOB")
     model = b"".join(reply) if isinstance(reply, list) else reply
     manifest_text, tokenizer = client.mget(keys.manifest_key(node.tag, name), keys.tokenizer_key(node.tag, name))
@@ -99,7 +105,10 @@ def read_from(node: Node, client: redis.Redis, name: str = "") -> ReaderFiles:
 
 
 def store_model(node: Node, client: redis.Redis, reader: ReaderFiles, name: str, deadline: float) -> None:
-    """Store tokenizer and ONNX file under a name (empty: the default). The worker first compiles the file."""
+    """Store the tokenizer and the ONNX file of a reader under `name`; an empty `name` means the default reader. Before
+    the server stores the ONNX file, its worker compiles the file. While the worker is starting, try again until the
+    deadline.
+    """
     client.set(keys.tokenizer_key(node.tag, name), reader.tokenizer)
     model = memoryview(reader.model)
     parts = [model[at : at + _PART_BYTES] for at in range(0, len(model), _PART_BYTES)]
@@ -109,8 +118,8 @@ def store_model(node: Node, client: redis.Redis, reader: ReaderFiles, name: str,
 
 
 def store_texts(node: Node, client: redis.Redis, reader: ReaderFiles, name: str) -> None:
-    """Store tokenizer and manifest atomically. A key is written only if its value differs, because a write makes the
-    shard reload the reader.
+    """Store the tokenizer and the manifest of a reader atomically, under `name` (see `store_model`). A key is written
+    only if its value differs, because a write makes the shard reload the reader.
     """
     texts = {
         keys.tokenizer_key(node.tag, name): reader.tokenizer,
@@ -124,7 +133,9 @@ def store_texts(node: Node, client: redis.Redis, reader: ReaderFiles, name: str)
 
 
 def model_tag(client: redis.Redis, shard_tag: str, name: str = "") -> str:
-    """Return the TAG of a model on a shard, ``<id>@<revision>``; empty if there is no model."""
+    """Return the TAG of the model with this name in the keys of a shard: ``<id>@<revision>``. Return an empty text if
+    there is no such model.
+    """
     try:
         reply = command(client, "AI.MODELGET", keys.model_key(shard_tag, name), "META")
     except redis.exceptions.ResponseError:
@@ -134,7 +145,9 @@ def model_tag(client: redis.Redis, shard_tag: str, name: str = "") -> str:
 
 
 def make_default(node: Node, client: redis.Redis, name: str) -> str:
-    """Make a stored reader the shard's default, atomically; return the problem that prevents it, if any."""
+    """Make a stored reader the default of a shard, atomically. Return the problem that prevents this, or an empty
+    string.
+    """
     problem = _rename(node, client, name)
     if not problem:
         _remove_strays(node, client, name)
@@ -161,7 +174,7 @@ def _rename(node: Node, client: redis.Redis, name: str) -> str:
 def _remove_strays(node: Node, client: redis.Redis, name: str) -> None:
     """Remove the default readers that are stored under other tags and are not the reader `name`.
 
-    They arrived with slots from other shards, and could become the default again.
+    Such readers arrived with slots from other shards, and could become the default again when slots move.
     """
     for tag, key_name in _stored(client):
         if tag != node.tag and not key_name and manifest_name(client, tag) != name:
@@ -169,7 +182,9 @@ def _remove_strays(node: Node, client: redis.Redis, name: str) -> None:
 
 
 def _stored(client: redis.Redis) -> list[tuple[str, str]]:
-    """Return the tag and name of every reader whose model is on this server; a default reader has an empty name."""
+    """Return the tag and the name in the key of every reader whose model is on the server of `client`. The name of a
+    default reader is empty.
+    """
     found = []
     for key, _ in command(client, "AI._MODELSCAN"):
         try:
@@ -182,12 +197,13 @@ def _stored(client: redis.Redis) -> list[tuple[str, str]]:
 
 
 def named_models(client: redis.Redis) -> set[str]:
-    """Return the names of the readers, except default readers, whose model is on this server."""
+    """Return the full names of the readers, except default readers, whose model is on the server of `client`."""
     return {name for _, name in _stored(client) if name}
 
 
 def remove(client: redis.Redis, node: Node, name: str, *, default: bool) -> int:
-    """Remove a reader from a shard, under all tags. The default reader is removed only with `default`.
+    """Remove the keys of a reader from a shard, under all tags. If the reader is the default reader of the shard,
+    remove it only with `default`.
 
     Returns:
         The number of removed keys.
@@ -205,8 +221,8 @@ def remove(client: redis.Redis, node: Node, name: str, *, default: bool) -> int:
 
 
 def retry_while_starting(attempt: Callable[[], object], deadline: float) -> object:
-    """Repeat an attempt while its shard, the worker of its shard, or a worker of another shard is starting; return its
-    result.
+    """Call `attempt` until it succeeds, and return its result. Try again only while its shard, the worker of its shard,
+    or a worker of another shard is starting. After the deadline, raise the error.
 
     On a busy machine, the servers of a new cluster may lose contact for a moment.
     """
@@ -226,5 +242,5 @@ def _is_starting(error: redis.exceptions.ResponseError) -> bool:
 
 
 def has_functions(client: redis.Redis) -> bool:
-    """Return whether the functions of this version are registered on the shard, so that it can list its readers."""
+    """Return whether the shard has this version's function that lists the readers (the trigger `qa.models`)."""
     return not missing_functions(command(client, "RG.DUMPREGISTRATIONS"), [MODELS_TRIGGER])

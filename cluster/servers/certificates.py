@@ -49,7 +49,9 @@ def tls_folder(data_dir: Path) -> Path:
 
 
 def server_tls(data_dir: Path, settings: Settings) -> ServerTls | None:
-    """Return the paths of the servers' TLS files, which may be missing; None if the cluster does not use TLS."""
+    """Return the paths of the TLS files of the local cluster's servers; None if the cluster does not use TLS. The files
+    may be missing.
+    """
     folder = tls_folder(data_dir)
     if not folder.is_dir():
         return None
@@ -62,7 +64,9 @@ def server_tls(data_dir: Path, settings: Settings) -> ServerTls | None:
 
 
 def need_files(data_dir: Path, settings: Settings) -> None:
-    """Raise ConfigError if a TLS file of the local cluster is missing, instead of continuing without TLS."""
+    """Raise ConfigError if the local cluster uses TLS and one of its TLS files is missing, so that the command does not
+    continue without TLS.
+    """
     tls = server_tls(data_dir, settings)
     if tls is None:
         return
@@ -78,9 +82,10 @@ def need_files(data_dir: Path, settings: Settings) -> None:
 
 
 def make_certificates(data_dir: Path) -> None:
-    """Create the authority and the certificates of servers and clients, if the folder does not exist yet.
+    """Create the authority and the certificates of servers and clients, if the folder for them (`tls_folder`) does not
+    exist yet.
 
-    ConfigError if the program `openssl` is missing or fails. In this case, no folder is created.
+    Raises ConfigError if the program `openssl` is missing or fails. In this case, no folder is created.
     """
     folder = tls_folder(data_dir)
     if folder.exists():
@@ -116,8 +121,8 @@ def _make_authority(program: str, folder: Path) -> None:
 
 
 def _make_signed(program: str, folder: Path, name: str) -> None:
-    """Create a key and a certificate signed by the authority; `name` is also the section of openssl.cnf with the
-    extensions.
+    """Create the private key `name.key` and the certificate `name.crt`, which the authority signs. The section `name`
+    of openssl.cnf has the extensions of the certificate.
     """
     request = f"{name}.csr"
     _run(

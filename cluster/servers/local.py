@@ -46,7 +46,9 @@ _PORT_RETRIES = 3  # how often `up` retries after another program has taken a ch
 
 @dataclass(frozen=True)
 class UpReport:
-    """The result of `up`: whether the cluster is new, how many servers were started, and notes for the user."""
+    """The result of `up`: the address of the cluster, whether the cluster is new, how many servers were started, and
+    notes for the user.
+    """
 
     url: str
     created: bool
@@ -55,11 +57,11 @@ class UpReport:
 
 
 class LocalCluster:
-    """The cluster in ``settings.data_dir``. `options` are more configuration lines for every server. The lines that
-    `module_options` returns load the module.
+    """The cluster in ``settings.data_dir``. `options` are additional configuration lines for every server. Without the
+    lines from `module_options`, the servers run without the module.
 
-    On Linux, a tethered cluster ends with this process, even if this process is killed. ConfigError if `data_folder`
-    refuses the folder.
+    On Linux, a tethered cluster ends with this process, even if this process is killed. Raises ConfigError if
+    `data_folder` refuses the folder.
     """
 
     def __init__(
@@ -77,7 +79,9 @@ class LocalCluster:
         self._step = on_step
 
     def up(self) -> UpReport:
-        """Create the cluster, or start its missing servers, and wait until the cluster is complete."""
+        """Create the cluster, or start those of its servers that are not running, and wait until the cluster is
+        complete. After an error, stop the servers that this call has started.
+        """
         deadline = time.monotonic() + self.settings.start_timeout_ms / 1000
         need_files(self.data_dir, self.settings)
         with locked(self.data_dir):
@@ -100,7 +104,7 @@ class LocalCluster:
                 for _ in range(_PORT_RETRIES):
                     if failure is None or all(ports.is_free_for_node(spec.port) for spec in self._missing(state)):
                         break
-                    # another program took a port before the server could bind it
+                    # Another program has taken a port before the server could bind the port.
                     state, moved = self._with_free_ports(state)
                     notices += moved
                     failure = self._start(self._missing(state), launched, deadline)
@@ -126,7 +130,7 @@ class LocalCluster:
             return [process.name for process in processes]
 
     def processes(self, state: ClusterState) -> list[ProcessRef]:
-        """Return the running server processes."""
+        """Return the processes of the servers that are running, in the order of their folders."""
         return [process for spec in self.specs(state) if (process := running(spec))]
 
     def is_running(self) -> bool:
@@ -149,7 +153,9 @@ class LocalCluster:
         return f"{scheme}://" + ",".join(f"{ports.HOST}:{port}" for port in node_ports)
 
     def specs(self, state: ClusterState) -> list[ServerSpec]:
-        """Return the servers of the cluster; the first `state.shards` servers were created as primaries."""
+        """Return the parameters of the servers of the cluster, in the order of their folders. The first `state.shards`
+        servers were created as primaries.
+        """
         settings = self.settings
         options = [*server_options(settings), *self._options]
         names = {name for name, _ in self._options}
@@ -178,7 +184,8 @@ class LocalCluster:
         return self.settings.replication_password or stored_password(replication_file(self.data_dir))
 
     def _prepare_running(self, state: ClusterState) -> None:
-        """Create the replication user on the running servers, because the new servers log in with it.
+        """Create the replication user on the servers that are already running, because the servers that will be started
+        log in as this user.
 
         Servers that an earlier version of qa-cluster started do not have this user.
         """
@@ -193,7 +200,9 @@ class LocalCluster:
             raise ClusterError(f"a running server refused the replication user: {error}") from error
 
     def _end_adoption(self, specs: Sequence[ServerSpec]) -> None:
-        """Turn off `qa.adopt-registrations`, because it is valid for one start only."""
+        """Turn off the server setting `qa.adopt-registrations` on the servers that have it, because it is valid for one
+        start only.
+        """
         for spec in specs:
             if (ADOPT_SETTING, "yes") in spec.options:
                 with connect(spec) as client:
@@ -203,7 +212,9 @@ class LocalCluster:
         return [spec for spec in self.specs(state) if running(spec) is None]
 
     def _start(self, missing: Sequence[ServerSpec], launched: list[ProcessRef], deadline: float) -> ClusterError | None:
-        """Start servers, add them to `launched`, wait until each is ready or failed; return the first failure."""
+        """Start the servers `missing`, add their processes to `launched`, and wait until each server is ready or has
+        failed. Return the first failure, or None.
+        """
         before = len(launched)
         for spec in missing:
             launched.append(launch(spec))
@@ -216,7 +227,9 @@ class LocalCluster:
         return failure
 
     def _prepare_new(self, unfinished: ClusterState | None) -> ClusterState:
-        """Return the state of a new cluster. First remove the servers and folders of an unfinished creation."""
+        """Write and return the state of a new cluster. First stop the servers and remove the folders of `unfinished`,
+        the state of an earlier creation that was not completed (None: there is no such state).
+        """
         if unfinished is not None:
             specs = self.specs(unfinished)
             stop_all([process for spec in specs if (process := running(spec))], 5.0, insist=True)
@@ -258,6 +271,7 @@ class LocalCluster:
 
     def _with_free_ports(self, state: ClusterState) -> tuple[ClusterState, list[str]]:
         """Return the state with a new port for each stopped node whose port is in use, and notes about the new ports.
+        Also write the state. With the setting `first_port`, raise ConfigError instead of choosing a new port.
 
         If the settings name a server program, or the program in the state is missing, also change the program.
         """
@@ -314,7 +328,7 @@ def with_local_password(settings: Settings) -> Settings:
         return settings
     folder = data_folder(settings)
     with locked(folder):
-        # another command may have generated it since the settings were read
+        # another command may have generated the password after this command has read the settings
         password = stored_password(folder / PASSWORD_FILE)
         if not password and not _is_created(folder):
             password = make_password(folder)
@@ -324,7 +338,8 @@ def with_local_password(settings: Settings) -> Settings:
 def without_password(settings: Settings) -> Settings:
     """Return the settings without a password, for a local cluster that has no password or does not exist yet.
 
-    ConfigError if the cluster is not local or has a password, or if the settings have a password that the user chose.
+    Raises ConfigError if the cluster is not local or has a password, or if the settings have a password that the user
+    chose.
     """
     if settings.cluster_url:
         raise ConfigError(
@@ -353,8 +368,8 @@ def _is_created(folder: Path) -> bool:
 def with_password(settings: Settings) -> Settings:
     """Return the settings with the generated password of the local cluster. If it is missing, generate it.
 
-    ConfigError if the cluster is not local, if the settings have a password that the user chose, or if servers are
-    running without a password.
+    Raises ConfigError if the cluster is not local, if the settings have a password that the user chose, or if servers
+    are running without a password.
     """
     if settings.cluster_url:
         raise ConfigError(
@@ -382,8 +397,8 @@ def with_tls(settings: Settings) -> Settings:
 
     If the setting `cluster_tls_ca` names a different authority, the settings stay unchanged.
 
-    ConfigError, without any change, if the cluster is not local, if servers are running without TLS, if the server
-    program has no TLS, if `openssl` is missing, or if a file in an existing folder is missing.
+    Raises ConfigError, without any change, if the cluster is not local, if servers are running without TLS, if the
+    server program has no TLS, if `openssl` is missing, or if a file in an existing folder is missing.
     """
     if settings.cluster_url:
         raise ConfigError(
@@ -409,10 +424,12 @@ def with_tls(settings: Settings) -> Settings:
 
 
 def cluster_url(settings: Settings) -> str:
-    """Return the address in the settings, else the address of the local cluster; NotRunning if it does not run."""
+    """Return the address of the cluster: the setting `cluster_url` or, if it is empty, the address of the local
+    cluster. Raises NotRunning if the local cluster is not running.
+    """
     return settings.cluster_url or LocalCluster(settings).url()
 
 
 def with_cluster(settings: Settings) -> Settings:
-    """Return the settings with the address of the cluster."""
+    """Return the settings with the address of the cluster (see `cluster_url`) in the setting `cluster_url`."""
     return replace(settings, cluster_url=cluster_url(settings))

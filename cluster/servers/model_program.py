@@ -16,12 +16,13 @@ _END_SECONDS = 5.0
 
 
 def command_line(*arguments: str) -> list[str]:
-    """Return the command line of a program; the first argument is its name."""
+    """Return the command line of a program of `qa_cluster.models`. The first argument is the name of the program."""
     return python_module(_MODULE, *arguments)
 
 
 def run_to_its_end(*arguments: str) -> int:
-    """Run a program that saves its work when it is stopped; return its exit code.
+    """Run a program until it ends, and return its exit code. The program saves its work when Ctrl-C or SIGTERM stops
+    it, so this function waits until the program has done this.
 
     subprocess.run would kill the program shortly after Ctrl-C.
     """
@@ -32,9 +33,10 @@ def run_to_its_end(*arguments: str) -> int:
 
 
 def result_of(*arguments: str) -> dict[str, Any]:
-    """Run a program and return the JSON that it prints; ModelError if it fails.
+    """Run a program, and return the JSON object that it prints to standard output. Raises ModelError if it fails.
 
-    Its progress and errors go to standard error. The program ends if this call is interrupted or this process ends.
+    The progress and the errors of the program go to standard error. The program ends if this call is interrupted or
+    this process ends.
     """
     command = tethered(command_line(*arguments), signal.SIGTERM)
     with subprocess.Popen(command, stdout=subprocess.PIPE) as program:

@@ -24,7 +24,9 @@ _LOG_LEVELS = {"debug": "verbose", "info": "notice", "warning": "warning", "erro
 
 
 def server_options(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """Return the configuration lines of every server, with or without the module."""
+    """Return the configuration lines that every server gets, even a server without the module. Each line is a name and
+    a value.
+    """
     return (
         ("loglevel", _LOG_LEVELS[settings.log_level]),
         ("maxmemory", f"{settings.maxmemory_mb}mb"),
@@ -33,7 +35,9 @@ def server_options(settings: Settings) -> tuple[tuple[str, str], ...]:
 
 
 def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """Return the configuration lines that load the module and its worker. In a checkout, build the module first."""
+    """Return the configuration lines that load the module and configure its worker. In a checkout, first build the
+    module. Raises ConfigError if a setting is invalid, or if the module cannot be found or built.
+    """
     module = find_module(settings.module_path)
     worker = python_module(WORKER_MODULE, python=settings.worker_python or sys.executable)
     key_file = Path(settings.bus_key_file).expanduser().resolve() if settings.bus_key_file else None
@@ -73,7 +77,9 @@ def _model_cache(settings: Settings) -> tuple[tuple[str, str], ...]:
 
 
 def _names(settings: Settings) -> str:
-    """Return the names in `worker_environment`, in the syntax of the module."""
+    """Return the names in the setting `worker_environment`, separated by commas, as the module expects them. Raises
+    ConfigError for an invalid name.
+    """
     names = [name.strip() for name in settings.worker_environment.split(",")]
     for name in names:
         if not _VARIABLE.fullmatch(name):
@@ -85,7 +91,9 @@ def _names(settings: Settings) -> str:
 
 
 def _threads_per_shard(settings: Settings) -> int:
-    """Return the number of available cores per shard. Replicas do not count, because they answer no questions."""
+    """Return the number of available processor cores divided by the number of shards, at least 1. Replicas do not
+    count, because they answer no questions.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // settings.shards)
 

@@ -12,7 +12,7 @@ _BUILD_SECONDS = 300
 
 
 def packaged() -> Path:
-    """Return the path of the module in an installed package."""
+    """Return the path that the module has in an installed package. In a checkout, the file is missing."""
     return Path(str(files("qa_cluster"))) / "native" / "qa.so"
 
 
@@ -40,7 +40,9 @@ def find_module(module_path: str = "") -> Path:
 
 
 def build(source: Path) -> Path:
-    """Run make in `source`, and return the module."""
+    """Run make in the folder `source`, and return the path of the module. Without make, return an earlier build if
+    there is one. Raises ConfigError if the module cannot be built.
+    """
     try:
         done = subprocess.run(
             ["make", "--no-print-directory", "-C", str(source)],

@@ -14,7 +14,8 @@ from qa_cluster.errors import ClusterError, ConfigError
 
 BUS_OFFSET = 10_000
 HIGHEST = 65_535 - BUS_OFFSET
-# Ports and bus ports are below 32768. Otherwise, an outgoing connection could take the port of a stopped node.
+# The range of the ports that this module chooses at random. These ports and their bus ports are below 32768. Otherwise,
+# an outgoing connection could take the port of a stopped node.
 _LOWEST_CHOSEN, _HIGHEST_CHOSEN = 15_000, 20_999
 HOST = "127.0.0.1"
 _LOWEST_NEAR = 1024  # lower ports need root rights
@@ -22,7 +23,7 @@ _ATTEMPTS = 2000
 
 
 def is_free(port: int, host: str = HOST) -> bool:
-    """Return whether `port` can be bound."""
+    """Return whether `port` can be bound on `host` now."""
     try:
         bind_once(port, host)
     except OSError:
@@ -31,7 +32,7 @@ def is_free(port: int, host: str = HOST) -> bool:
 
 
 def bind_once(port: int, host: str) -> None:
-    """Bind `port` and release it; OSError if it cannot be bound."""
+    """Bind `port` on `host`, and release the port. Raises OSError if the port cannot be bound."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -46,8 +47,8 @@ def is_free_for_node(port: int) -> bool:
 
 
 def free_node_ports(count: int, *, avoid: Collection[int] = ()) -> list[int]:
-    """Return `count` free ports for cluster nodes. No port or bus port conflicts with another or with a port in
-    `avoid`.
+    """Return `count` free ports for cluster nodes, chosen at random. All these ports and their bus ports differ from
+    each other, and from the ports in `avoid` and their bus ports. Raises ClusterError if too few ports are found.
     """
     taken = {port for used in avoid for port in (used, used + BUS_OFFSET)}
     found: list[int] = []
@@ -65,8 +66,8 @@ def free_node_ports(count: int, *, avoid: Collection[int] = ()) -> list[int]:
 
 
 def node_ports_near(used: Collection[int], count: int) -> list[int]:
-    """Return `count` free ports for additional nodes of a cluster: first the next ports above the ports in use, then
-    the ports below.
+    """Return `count` free ports for additional nodes of a cluster: first the next ports above `used`, the ports of the
+    cluster, then the ports below them. Raises ClusterError if there are too few free ports.
     """
     taken = {port for each in used for port in (each, each + BUS_OFFSET)}
     found: list[int] = []
@@ -85,7 +86,9 @@ def node_ports_near(used: Collection[int], count: int) -> list[int]:
 
 
 def node_ports_from(first: int, count: int) -> list[int]:
-    """Return the `count` ports from `first`; ConfigError names a port that a cluster node cannot use."""
+    """Return the `count` consecutive ports that start with `first`. Raises ConfigError, which names the port, if a
+    cluster node cannot use one of these ports.
+    """
     chosen = list(range(first, first + count))
     if chosen[-1] > HIGHEST:
         raise ConfigError(
@@ -110,7 +113,9 @@ def need_for_node(port: int, first: int) -> None:
 
 
 def next_free(port: int, host: str = HOST, tries: int = 100) -> int:
-    """Return the first free port, starting at `port`."""
+    """Return the first free port from `port` to `port + tries`, both inclusive. Raises ClusterError if none of these
+    ports is free.
+    """
     for candidate in range(port, min(port + tries, 65_535) + 1):
         if is_free(candidate, host):
             return candidate

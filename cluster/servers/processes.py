@@ -37,13 +37,15 @@ class ProcessRef:
     name: str
 
     def is_running(self) -> bool:
-        """Return whether this process is running, and not another process with its pid."""
+        """Return whether this process is running. Another process that has got the same pid does not count."""
         _reap(self.pid)
         return self.marker in command_line(self.pid)
 
 
 def command_line(pid: int) -> str:
-    """Return the command line of a live process; empty if it has ended or is a zombie."""
+    """Return the command line of a running process, with its words separated by spaces. Return an empty text if the
+    process has ended or is a zombie.
+    """
     if not _PROC.is_dir():
         return subprocess.run(
             ["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
@@ -56,14 +58,16 @@ def command_line(pid: int) -> str:
                 return line.replace(b"\0", b" ").decode(errors="surrogateescape")
         except OSError:
             return ""
-        # A process that is alive but has no command line is executing exec.
+        # A running process without a command line is just executing exec, and soon has one.
         if time.monotonic() > deadline:
             return ""
         time.sleep(0.001)
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/<pid>/stat, starting with the state."""
+    """Return the fields of /proc/<pid>/stat after the name of the program. The first returned field is the state of the
+    process.
+    """
     return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
@@ -127,7 +131,8 @@ def spawn(
 
 
 def stop_all(running: Sequence[ProcessRef], timeout_seconds: float, *, insist: bool = False) -> None:
-    """Stop processes in parallel; ClusterError names the processes that even SIGKILL did not stop.
+    """Stop processes in parallel: first with SIGTERM, and after `timeout_seconds` with SIGKILL. Raises ClusterError,
+    which names the processes that even SIGKILL did not stop.
 
     With `insist`, repeat SIGTERM, for programs that may ignore the first signal. These programs must not abort at the
     second signal.
@@ -166,4 +171,4 @@ def _reap(pid: int) -> None:
     try:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
-        return  # not our child
+        return  # the process is not a child of this process

@@ -29,7 +29,8 @@ from ..nodes.polling import POLL_SECONDS
 from . import ports
 from .processes import ProcessRef, spawn, stop_all
 
-# sockaddr_un holds 108 bytes on Linux and 104 on macOS.
+# The limit for the path of a unix socket, in bytes. The address of a socket (`sockaddr_un`) holds 108 bytes on Linux
+# and 104 on macOS.
 _SOCKET_PATH_MAX = 100
 _LOG_TAIL_LINES = 8
 _PROBE_SECONDS = 10
@@ -49,7 +50,18 @@ class ServerTls:
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """The parameters of one server. `options` are additional lines of its configuration file; names may repeat."""
+    """The parameters of one server.
+
+    Attributes:
+        directory: the folder of the server, with all its files.
+        program: the path of the server program.
+        port: the TCP port; 0 if the server listens only on its unix socket.
+        cluster: whether the server is in cluster mode.
+        options: additional lines of the configuration file, each a name and a value. Names may repeat.
+        tethered: whether the server ends with this process (only on Linux).
+        replication_password: the password of the replication user (`cluster_secrets`); empty if there is no such user.
+        tls: the TLS files; None for a server without TLS.
+    """
 
     directory: Path
     program: str
@@ -69,12 +81,12 @@ class ServerSpec:
 
     @property
     def config_path(self) -> Path:
-        """The configuration file; its path identifies the process."""
+        """The path of the configuration file. This path in a command line identifies the process of the server."""
         return self.directory / "server.conf"
 
     @property
     def log_path(self) -> Path:
-        """The log file."""
+        """The path of the log file."""
         return self.directory / "server.log"
 
     @property
@@ -88,7 +100,9 @@ class ServerSpec:
 
 
 def run_directory() -> Path:
-    """Return a folder with a short path that only this user can enter; created if missing."""
+    """Return a folder with a short path that only this user can enter. Create the folder if it is missing. Raises
+    ClusterError if the folder belongs to another user, is a link, or can be entered by others.
+    """
     base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     folder = base / f"qa-cluster-{os.getuid()}"
     if len(os.fsencode(folder)) > _SOCKET_PATH_MAX - 24:
@@ -205,7 +219,7 @@ def write_config(spec: ServerSpec) -> None:
 
 
 def _tls_lines(spec: ServerSpec, tls: ServerTls) -> list[tuple[str, str]]:
-    """Return the settings for TLS on every port, in replication and on the cluster bus."""
+    """Return the lines of the configuration file for TLS on the port, in replication and on the cluster bus."""
     return [
         ("tls-port", str(spec.port)),
         ("tls-cert-file", str(tls.cert)),
@@ -228,7 +242,7 @@ def running(spec: ServerSpec) -> ProcessRef | None:
 
 
 def launch(spec: ServerSpec) -> ProcessRef:
-    """Start the server without waiting for it; return its process."""
+    """Write the configuration file and start the server, without waiting until it is ready. Return its process."""
     write_config(spec)
     (spec.directory / "server.pid").unlink(missing_ok=True)
     spec.socket_path.unlink(missing_ok=True)
@@ -254,7 +268,7 @@ def wait_ready(spec: ServerSpec, process: ProcessRef, deadline: float) -> None:
             with connect(spec) as client:
                 client.ping()
             return
-        except redis.exceptions.RedisError as error:  # not listening yet, or loading
+        except redis.exceptions.RedisError as error:  # the server does not listen yet, or is loading its data
             cause = error
             if isinstance(error, redis.exceptions.BusyLoadingError):
                 deadline = time.monotonic() + patience_seconds
@@ -268,7 +282,9 @@ def wait_ready(spec: ServerSpec, process: ProcessRef, deadline: float) -> None:
 
 
 def start(spec: ServerSpec, timeout_seconds: float) -> ProcessRef:
-    """Start one server and wait until it is ready; stop it after a failure."""
+    """Start one server, wait until it is ready, and return its process. If the server is not ready within
+    `timeout_seconds`, stop it and raise ClusterError.
+    """
     process = launch(spec)
     try:
         wait_ready(spec, process, time.monotonic() + timeout_seconds)
@@ -279,7 +295,7 @@ def start(spec: ServerSpec, timeout_seconds: float) -> ProcessRef:
 
 
 def connect(spec: ServerSpec, timeout_seconds: float = 5.0) -> redis.Redis:
-    """Return a client of this one server over its unix socket."""
+    """Return a client that connects to this server through its unix socket."""
     return redis.Redis(
         unix_socket_path=str(spec.socket_path),
         password=spec.password or None,
@@ -289,7 +305,7 @@ def connect(spec: ServerSpec, timeout_seconds: float = 5.0) -> redis.Redis:
 
 
 def log_tail(path: Path, lines: int = _LOG_TAIL_LINES) -> str:
-    """Return the last lines of a log file."""
+    """Return the last lines of a log file, or a text that says that there is no such file."""
     try:
         text = path.read_text("utf-8", errors="replace")
     except OSError:

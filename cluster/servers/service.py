@@ -26,15 +26,20 @@ def command_line() -> list[str]:
 
 
 def environment(loaded: LoadedSettings, url: str, **overrides: object) -> Mapping[str, str]:
-    """Return the environment of the service: the settings of this run, with the cluster at `url`."""
+    """Return the environment variables of the service: those of this process, and the settings of this command with the
+    cluster at `url`. `overrides` are values of settings that replace the settings of this command, by the name of the
+    setting.
+    """
     given = {f"QA_{name.upper()}": str(value) for name, value in overrides.items()}
     return {**os.environ, **loaded.environment(), "QA_CLUSTER_URL": url, **given}
 
 
 def start(loaded: LoadedSettings, url: str, port: int, log: Path, **overrides: object) -> tuple[ProcessRef, str]:
-    """Start the service on `port`, and wait until it is ready; return its process and its address.
+    """Start the service on `port`, and wait until it is ready. Return its process and its address. If it is not ready
+    within `start_timeout_ms`, stop it and raise ClusterError.
 
-    On Linux, the service ends with this process. `overrides` replace settings of this run.
+    On Linux, the service ends with this process. `overrides` are values of settings that replace the settings of this
+    command. `log` is the file for the output of the service.
     """
     settings = loaded.settings
     pid = spawn(

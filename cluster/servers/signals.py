@@ -15,7 +15,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def until_signal() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP end the `with` block with KeyboardInterrupt, as Ctrl-C does."""
+    """Make SIGTERM and SIGHUP end the `with` block with KeyboardInterrupt, as Ctrl-C does. At the end, restore the
+    former signal handlers.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -29,7 +31,8 @@ def until_signal() -> Iterator[None]:
 
 
 def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine. After a signal, cancel the coroutine, wait until it has ended, and raise KeyboardInterrupt.
+    """Run a coroutine. After SIGINT, SIGTERM or SIGHUP, cancel the coroutine, wait until it has ended, and raise
+    KeyboardInterrupt.
 
     `until_signal` is not enough here: an exception inside the event loop would leave unfinished tasks behind.
     """
@@ -69,6 +72,8 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
 
 
 def ignore_signals() -> None:
-    """Ignore signals until `until_signal` ends, so that a second Ctrl-C does not interrupt the clean-up."""
+    """Ignore SIGINT, SIGTERM and SIGHUP until the block of `until_signal` ends, so that a second Ctrl-C does not
+    interrupt the clean-up.
+    """
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)

@@ -72,7 +72,7 @@ def prepare(settings: Settings, host: str, port: int, announce: str = "") -> Ser
 
 
 def check_port(port: int) -> None:
-    """Raise ConfigError if the port or its bus port is invalid."""
+    """Raise ConfigError if the port, or its bus port (10000 higher), is out of range."""
     if not 0 < port <= ports.HIGHEST:
         raise ConfigError(
             f"port {port} is out of range: it must be from 1 to {ports.HIGHEST}, because the port of the cluster bus is"
@@ -92,8 +92,8 @@ def need_password(settings: Settings, host: str) -> None:
 def server_tls_of(settings: Settings, host: str = "") -> ServerTls | None:
     """Return the TLS files of a server; None if the settings have no certificate.
 
-    ConfigError if a file is missing or cannot be used, or if other servers or clients would refuse the certificate for
-    `host`. Host names are not checked if `cluster_tls_check_host` is false.
+    Raises ConfigError if a file is missing or cannot be used, or if other servers or clients would refuse the
+    certificate for `host`. Host names are not checked if `cluster_tls_check_host` is false.
     """
     host = host if settings.cluster_tls_check_host else ""
     given = {name: getattr(settings, name) for name in ("server_tls_cert", "server_tls_key", "cluster_tls_ca")}
@@ -119,7 +119,7 @@ def server_tls_of(settings: Settings, host: str = "") -> ServerTls | None:
 def resolved(announce: str) -> str:
     """Return the IP address of the name `announce`, because servers announce only addresses.
 
-    ConfigError if this host cannot resolve the name.
+    Raises ConfigError if this host cannot resolve the name.
     """
     try:
         return str(socket.getaddrinfo(announce, None, type=socket.SOCK_STREAM)[0][4][0])

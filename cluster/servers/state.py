@@ -24,9 +24,10 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class ClusterState:
-    """A local cluster: its numbers of shards and replicas, the ports of its nodes in order, its server program.
+    """A local cluster: the number of its shards, the number of replicas of each shard, the ports of its nodes, and the
+    path of its server program. The node with the first port has the folder ``node-0``.
 
-    `created` becomes true when its servers have formed a cluster. Before that, there is no data to keep.
+    `created` becomes true when the servers have formed a cluster. Before that, there is no data to keep.
     """
 
     shards: int
@@ -54,7 +55,9 @@ def data_folder(settings: Settings) -> Path:
 
 
 def read_state(data_dir: Path) -> ClusterState | None:
-    """Return the state in `data_dir`; None if there is no state file. An unfinished creation has a state, too."""
+    """Return the state in `data_dir`; None if there is no state file. A cluster whose creation was not completed has a
+    state file, too. Raises ClusterError if the file cannot be read.
+    """
     path = data_dir / STATE_FILE
     try:
         document = json.loads(path.read_text("utf-8"))
@@ -79,7 +82,7 @@ def read_state(data_dir: Path) -> ClusterState | None:
 
 
 def write_state(data_dir: Path, state: ClusterState) -> None:
-    """Replace the state file, atomically."""
+    """Replace the state file in `data_dir`, atomically."""
     path = data_dir / STATE_FILE
     fresh = path.with_suffix(".new")
     with fresh.open("w", encoding="utf-8") as file:
@@ -90,7 +93,8 @@ def write_state(data_dir: Path, state: ClusterState) -> None:
 
 
 def bus_key_file(data_dir: Path) -> Path:
-    """Return the file with the key that signs the messages between the servers of a local cluster; created if missing.
+    """Return the path of the file with the key that signs the messages between the servers of a local cluster. Create
+    the file if it is missing.
 
     Only this user can read it. Running servers read the key again when the file changes.
     """
@@ -101,7 +105,9 @@ def bus_key_file(data_dir: Path) -> Path:
 
 
 def replication_file(data_dir: Path) -> Path:
-    """Return the file with the password of the replication user of a local cluster; created if missing."""
+    """Return the path of the file with the password of the replication user of a local cluster. Create the file if it
+    is missing.
+    """
     path = data_dir / REPLICATION_FILE
     if not path.exists():
         _write_secret(path)
@@ -109,12 +115,14 @@ def replication_file(data_dir: Path) -> Path:
 
 
 def make_password(data_dir: Path) -> str:
-    """Generate the password of the local cluster, write it to a file that only this user can read, and return it."""
+    """Generate the password of the local cluster, write the password to a file in `data_dir` that only this user can
+    read, and return the password.
+    """
     return _write_secret(data_dir / PASSWORD_FILE)
 
 
 def _write_secret(path: Path) -> str:
-    """Write 256 random bits to a file, atomically, and return them as text."""
+    """Write 256 random bits in hexadecimal digits to a file, atomically, and return the digits."""
     secret = secrets.token_hex(32)
     fresh = path.with_suffix(".new")
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
@@ -127,9 +135,10 @@ def _write_secret(path: Path) -> str:
 
 @contextmanager
 def locked(data_dir: Path) -> Iterator[None]:
-    """Hold the lock of the folder.
+    """Hold the lock of the data folder while the context is open. Create the folder if it is missing.
 
-    ClusterError if another command holds the lock; ConfigError if the folder or the lock file cannot be written.
+    Raises ClusterError if another command holds the lock. Raises ConfigError if the folder or the lock file cannot be
+    written.
     """
     try:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -13,11 +13,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Tie this process to its parent, then become the program."""
+    """Ask the kernel to send the signal to this process when its parent dies. Then replace this process by
+    the program.
+    """
     parent, number, program = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
-    if os.getppid() != parent:  # the parent died before the call
+    if os.getppid() != parent:  # the parent died before the call of prctl, so the kernel sends no signal
         sys.exit(1)
     os.execv(program[0], program)
 

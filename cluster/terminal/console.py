@@ -19,14 +19,15 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-# How often progress is shown: as a line of text, and as a bar on a terminal.
+# How often progress is shown: as a line of text where there is no terminal, and as a bar on a terminal.
 PLAIN_EVERY_SECONDS = 10.0
 BAR_EVERY_SECONDS = 0.2
 # Control characters that a terminal would obey (except line breaks and tabs), characters that reorder text, and lone
 # surrogates, which represent bytes of file names that are not UTF-8.
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
-# Without a terminal, a fixed width: lines that wrap at 80 characters are hard to search.
+# The width of the output in characters where there is no terminal. Lines that wrap at 80 characters would be hard to
+# search.
 _PLAIN_WIDTH = 160
 
 out = Console(highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
@@ -52,42 +53,46 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def step(text: str) -> None:
-    """Print the step that the command starts."""
+    """Print to standard error the step that the command starts now."""
     err.print(f"[dim]·[/dim] {escape(safe(text))}", soft_wrap=True)
 
 
 def notice(text: str) -> None:
-    """Print a note for the user."""
+    """Print a note for the user to standard error."""
     err.print(f"[yellow]note:[/yellow] {escape(safe(text))}", soft_wrap=True)
 
 
 def error(text: str) -> None:
-    """Print an error."""
+    """Print an error to standard error."""
     err.print(f"[red]error:[/red] {escape(safe(text))}", soft_wrap=True)
 
 
 def say(text: str) -> None:
-    """Print one line of the result."""
+    """Print one line of the result to standard output."""
     out.print(escape(safe(text)), soft_wrap=True)
 
 
 def say_marked(parts: Iterable[tuple[str, bool]]) -> None:
-    """Print one line of the result from pieces; marked pieces are bold on a terminal."""
+    """Print one line of the result to standard output. Each piece of the line comes with whether it is marked. Marked
+    pieces are bold on a terminal.
+    """
     out.print(Text.assemble(*((safe(text), "bold" if marked else "") for text, marked in parts)), soft_wrap=True)
 
 
 def say_json(value: Any) -> None:
-    """Print the result as JSON."""
+    """Print the result to standard output, as JSON."""
     out.file.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
 def is_answered() -> bool:
-    """Return whether a person can answer a question: standard input and standard error are a terminal."""
+    """Return whether a person can answer a question of the command, because standard input and standard error are a
+    terminal.
+    """
     return sys.stdin.isatty() and err.is_terminal
 
 
 def confirm(question: str) -> bool:
-    """Ask a question on standard error; only a typed yes confirms."""
+    """Ask a question on standard error, and return whether the user has typed y or yes."""
     err.print(f"{escape(safe(question))} \\[y/N] ", end="", soft_wrap=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -101,7 +106,9 @@ class Advance(Protocol):
 
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Advance]:
-    """Show a progress bar on a terminal, else a line every ten seconds. Yield the function that moves the progress."""
+    """Show a progress bar on a terminal, and elsewhere a line every ten seconds and at the end. `total` is the expected
+    number of items; None if it is unknown. Yield the function that updates the progress.
+    """
     if err.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=err) as bar:

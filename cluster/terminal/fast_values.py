@@ -1,8 +1,8 @@
 """Converts simple option values without pydantic, whose import takes a quarter of the time of a short command.
 
 Typer 0.28 and newer converts the value of every option and argument with pydantic. This module converts missing values,
-defaults, strings, valid whole numbers and valid paths itself. It leaves every other value, and every error, to Typer.
-It changes nothing in older versions of Typer.
+defaults, strings, valid whole numbers and valid paths itself. Typer converts every other value, and raises every error.
+With older versions of Typer, this module changes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class FastCommand(typer.core.TyperCommand):
     """A command that converts simple values without pydantic."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options and arguments, `--help` included."""
+        """Return the options (with `--help`) and the arguments of the command, which convert simple values without
+        pydantic.
+        """
         return bypassing_pydantic(super().get_params(ctx))
 
 
@@ -36,7 +38,8 @@ def bypassing_pydantic(parameters: list[P]) -> list[P]:
     return parameters
 
 
-# The following three functions return None for a value that Typer must convert or refuse.
+# The following three functions convert a value of the command line to str, int and Path. They return None for a value
+# that Typer must convert or refuse.
 
 
 def _text(value: Any, _: Any) -> str | None:
@@ -77,7 +80,8 @@ class _Converter:
         plain = getattr(info, "parser", None) is None
         self._usual = usual
         self._info = info
-        # convert a single value, or each item of a list
+        # The function that converts a single value, and the function that converts each item of a list. At most one of
+        # them is set.
         self._single = self._item = None
         for kind, convert in _SIMPLE if plain else ():
             if described.annotation in (kind, kind | None):

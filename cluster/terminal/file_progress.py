@@ -1,4 +1,6 @@
-"""Shows the progress through files: files, bytes, and the pages of a large file."""
+"""Shows the progress of a command that reads files: the numbers of files and bytes, and the page of the
+current file.
+"""
 
 from __future__ import annotations
 
@@ -43,16 +45,18 @@ class FileProgress:
     _pages: int = 0
 
     def expect(self, files: int, size: int) -> None:
-        """Set the number of files and their bytes."""
+        """Set the number of files that will be read, and the sum of their sizes in bytes."""
         self.files, self.bytes = files, size
 
     def begin(self, name: str, size: int) -> None:
-        """Start a file, and count the previous file as done."""
+        """Make a file the current file, and count the previous current file as done. `size` is the size of the file in
+        bytes.
+        """
         self.end()
         self.name, self._size, self._page, self._pages = name, size, 0, 0
 
     def end(self) -> None:
-        """Count the current file as done."""
+        """Count the current file as done. If there is no current file, do nothing."""
         if self.name:
             self.done_files += 1
             self.done_bytes += self._size
@@ -68,43 +72,51 @@ class FileProgress:
 
     @property
     def part(self) -> float:
-        """The fraction of the bytes that is done, from 0 to 1."""
+        """The fraction of all bytes that is done, from 0 to 1. The pages of the current file that have been read count
+        in proportion.
+        """
         within = self._size * self._page / self._pages if self._pages else 0
         return min((self.done_bytes + within) / self.bytes, 1.0) if self.bytes else 0.0
 
     @property
     def current(self) -> str:
-        """The current file with its page, if it has pages."""
+        """The name of the current file and, if the file has pages, the page that is being read. A long name is cut at
+        its start.
+        """
         name = self.name if len(self.name) <= _MAX_NAME else f"..{self.name[2 - _MAX_NAME :]}"
         return f"{name}, page {self._page} of {self._pages}" if self._pages else name
 
     @property
     def short_current(self) -> str:
-        """The page and the name of the current file, for a terminal."""
+        """The page that is being read (if the file has pages) and the name of the current file without its folder, for
+        the bar on a terminal.
+        """
         page = f"page {self._page}/{self._pages} " if self._pages else ""
         return page + self.name.rpartition("/")[2]
 
     @property
     def counts(self) -> str:
-        """The numbers of files, bytes and documents."""
+        """The numbers of files, bytes and documents that are done, as text."""
         size = f"{self.done_bytes / _MIB:.1f} of {self.bytes / _MIB:.1f} MiB"
         documents = console.counted(self.documents, "document")
         return f"{self.done_files} of {console.counted(self.files, 'file')}, {size}, {documents}"
 
     @property
     def short_counts(self) -> str:
-        """The numbers of files and bytes, for a terminal."""
+        """The numbers of files and bytes that are done, as a short text for the bar on a terminal."""
         size = f"{self.done_bytes / _MIB:.1f}/{self.bytes / _MIB:.1f} MiB"
         return f"{self.done_files}/{console.counted(self.files, 'file')} {size}"
 
     @property
     def text(self) -> str:
-        """One line for output that is not a terminal."""
+        """The progress as one line, for output that is not a terminal."""
         return f"{self.title}: {self.counts}" + (f"; {self.current}" if self.name else "")
 
     @contextmanager
     def shown(self) -> Iterator[Callable[[int], None]]:
-        """Show a bar on a terminal, else a line every ten seconds, on standard error; yield `store`."""
+        """Show the progress on standard error until the `with` block ends: as a bar on a terminal, elsewhere as a line
+        every ten seconds. Yield the method `store`.
+        """
         with self._bar() if console.err.is_terminal else self._lines():
             yield self.store
 

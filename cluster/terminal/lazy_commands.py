@@ -19,14 +19,16 @@ PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opt
 
 @dataclass(frozen=True)
 class LazyCommand:
-    """A subcommand: the function `function` of `module`, or a Typer object of this name with subcommands."""
+    """A subcommand: the function `function` of the module `module`, or a Typer object with the name `function`, which
+    has subcommands itself. `context_settings` are settings of click for the subcommand.
+    """
 
     module: str
     function: str
     context_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def command(self, name: str) -> Any:
-        """Return the subcommand as a click command."""
+        """Import the module, and return the subcommand as a click command with this name."""
         found = getattr(import_module(self.module), self.function)
         if isinstance(found, typer.Typer):
             found.info.name = name
@@ -57,7 +59,7 @@ class _LoadedCommands(Mapping[str, Any]):
 
 
 def lazy_group(table: Mapping[str, LazyCommand], description: str) -> typer.Typer:
-    """Return a command that only has subcommands; `description` is its help."""
+    """Return a command that only has subcommands: those in `table`, by name. `description` is its help text."""
     group = typer.Typer(
         cls=group_of(table), help=description, no_args_is_help=True, add_completion=False, rich_markup_mode="rich"
     )
@@ -67,7 +69,7 @@ def lazy_group(table: Mapping[str, LazyCommand], description: str) -> typer.Type
 
 
 def group_of(table: Mapping[str, LazyCommand]) -> type[typer.core.TyperGroup]:
-    """Return a group class with these subcommands, for `cls` of a Typer."""
+    """Return a class of click groups that have the subcommands in `table`, for the argument `cls` of a Typer."""
 
     class Group(typer.core.TyperGroup):
         def __init__(self, **attributes: Any) -> None:

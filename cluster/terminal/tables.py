@@ -28,7 +28,8 @@ def table(
     minor: Sequence[str] = (),
     to: Console | None = None,
 ) -> None:
-    """Print rows as a table. Only columns of prose wrap; the columns in `right` are aligned to the right.
+    """Print rows as a table. Its columns are the keys of the first row. Only columns of prose (`_PROSE`) wrap. The
+    columns in `right` are aligned to the right. Without rows, nothing is printed.
 
     If the table does not fit, it omits the columns in `minor`, one after another. If it still does not fit, each row
     becomes a block of lines. `to` is the console that prints, by default standard output.
@@ -57,7 +58,9 @@ def table(
 
 
 def _least_width(cells: Sequence[Mapping[str, str]], names: Sequence[str]) -> int:
-    """Return the smallest width of a table that wraps only prose."""
+    """Return the smallest width, in characters, of a table with the columns `names` in which only columns of prose
+    wrap.
+    """
     width = _COLUMN_GAP * len(names)  # gaps between columns, and the edges
     for name in names:
         longest = max(cell_len(line) for text in (name, *(row[name] for row in cells)) for line in text.split("\n"))
@@ -66,7 +69,9 @@ def _least_width(cells: Sequence[Mapping[str, str]], names: Sequence[str]) -> in
 
 
 def _blocks(cells: Sequence[Mapping[str, str]], title: str, to: Console) -> None:
-    """Print rows as blocks of lines, each with a name and a value."""
+    """Print each row as a block of lines. A line has the name of a column and the value in this row; empty values are
+    left out.
+    """
 
     def say(line: str) -> None:
         to.print(escape(console.safe(line)), soft_wrap=True)

@@ -40,10 +40,13 @@ _RELAID = ("deberta",)  # families whose pairs transformers 5 joins differently 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A loaded checkpoint: the network, and the facts that the manifest needs.
+    """A loaded checkpoint: the network, and the facts that the manifest of its reader needs.
 
     Attributes:
+        name: the name of the folder, or the hub id.
         origin: the name of the folder, or the hub id with the commit.
+        family: the architecture (`model_type` in the config), such as `bert`.
+        inputs: the names of the network's inputs, in order.
         max_tokens: the length of the longest input in tokens, with special tokens: the smallest of the network's number
             of positions, the limit of the tokenizer, and `MAX_TOKENS`.
         passage_prefix: whether the checkpoint was trained on passages with title and section before them
@@ -72,7 +75,7 @@ def require_export_extra() -> None:
 def load_checkpoint(source: str) -> Checkpoint:
     """Load the checkpoint in a local folder, or with a hub id, `owner/name` or `owner/name@revision`.
 
-    ModelError if there is no such checkpoint, or if it cannot be used.
+    Raises ModelError if there is no such checkpoint, or if it cannot be used.
     """
     require_export_extra()
     folder, name, origin = _located(source)
@@ -94,7 +97,8 @@ def load_checkpoint(source: str) -> Checkpoint:
         max_tokens=_max_tokens(network, config, tokenizer),
         pad_id=_pad_id(tokenizer, config, pair),
         pair=pair,
-        # the vocabulary does not show this, because a small vocabulary may contain no letters
+        # The normalizer is tried with a text, because the vocabulary does not always show whether the tokenizer
+        # lowercases: a small vocabulary may contain no letters.
         lowercase=backend.normalizer is not None and backend.normalizer.normalize_str("QA").islower(),
         licence=_licence(folder),
         passage_prefix=knows_titles(folder),
@@ -102,7 +106,9 @@ def load_checkpoint(source: str) -> Checkpoint:
 
 
 def _located(source: str) -> tuple[Path, str, str]:
-    """Return the folder of a checkpoint, its name, and its origin."""
+    """Return the folder of a checkpoint, its name, and its origin (see `Checkpoint`). Fetch the checkpoint if `source`
+    is a hub id. Raises ModelError if `source` is neither a folder nor a hub id.
+    """
     folder = Path(source)
     if source and folder.is_dir():
         name = folder.resolve().name
@@ -153,7 +159,8 @@ def _max_tokens(network: Any, config: Any, tokenizer: Any) -> int:
 
 
 def torch_runner(network: Any, threads: int | None = None) -> Runner:
-    """Return a runner of the checkpoint in plain PyTorch and float32, the reference for the exported file.
+    """Return a function that runs the network in plain PyTorch and float32. Its logits are the reference for the
+    exported file.
 
     Args:
         threads: the number of PyTorch's threads in this process; None leaves it unchanged.
@@ -174,7 +181,8 @@ def torch_runner(network: Any, threads: int | None = None) -> Runner:
 def _loading(what: str, source: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
-    except UnpicklingError as error:  # torch's own message is not shown: it explains how to run the code in the file
+    # The message of torch is not shown, because it explains how to run the code in the file.
+    except UnpicklingError as error:
         raise ModelError(
             f"cannot load {what} of {source!r}: its pickled file is damaged, or contains objects other than tensors, "
             "which are not read: use a checkpoint with model.safetensors"
@@ -228,7 +236,8 @@ def _network(folder: Path, source: str) -> Any:
 def _tokenizer(folder: Path, source: str, family: str) -> Any:
     """Load the tokenizer of a checkpoint.
 
-    If the checkpoint has a `tokenizer.json`, the tokenizer works as this file says.
+    If the checkpoint has a `tokenizer.json`, the tokenizer works as this file says. Raises ModelError if it cannot be
+    loaded, or is not a fast tokenizer.
     """
     from transformers import AutoTokenizer
 

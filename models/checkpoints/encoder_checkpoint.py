@@ -19,7 +19,9 @@ MAX_QUESTION_TOKENS = 64
 
 
 def load_encoder(checkpoint: Path) -> tuple[Any, Any]:
-    """Return the network and the tokenizer of an encoder's checkpoint; ModelError if it cannot be loaded."""
+    """Return the network and the tokenizer of an encoder's checkpoint. Raises ModelError if one of them cannot be
+    loaded.
+    """
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -46,7 +48,7 @@ def load_encoder(checkpoint: Path) -> tuple[Any, Any]:
 def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the ids of the special tokens before a text, and of the special tokens after a text.
 
-    ModelError if the tokenizer puts no special tokens before or after a text.
+    Raises ModelError if the tokenizer puts no special tokens before or after a text.
     """
     found = tokenizer("a", return_special_tokens_mask=True)
     first = found["special_tokens_mask"].index(0)

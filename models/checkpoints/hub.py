@@ -50,14 +50,17 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class HubId:
-    """A checkpoint on the hub: `owner/name`, and optionally a branch, tag or commit."""
+    """A checkpoint on the hub: its name, `owner/name`, and its revision: a branch, a tag or a commit (None: the default
+    branch).
+    """
 
     name: str
     revision: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> "HubId | None":
-        """Read `owner/name` or `owner/name@revision`; None for any other text.
+        """Return the parts of a text of the form `owner/name`, `name`, or one of these with `@revision`. Return None
+        for any other text.
 
         >>> HubId.parse("deepset/tinyroberta-squad2@main")
         HubId(name='deepset/tinyroberta-squad2', revision='main')
@@ -68,23 +71,25 @@ class HubId:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The files of one commit, in a folder of the hub's cache."""
+    """The files of one commit of a checkpoint, in a folder of the cache of the hub's library."""
 
     folder: Path
     commit: str
 
     @property
     def short_commit(self) -> str:
-        """The first digits of the commit, for display."""
+        """The first 12 digits of the commit, for display."""
         return self.commit[:_COMMIT_DIGITS]
 
 
 def fetch(wanted: HubId) -> Snapshot:
-    """Fetch the files of a checkpoint; ModelError says what is wrong and what to do."""
+    """Fetch the files of a checkpoint that are not in the cache yet. Raises ModelError, which says what is wrong and
+    what to do.
+    """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import OfflineModeIsEnabled
 
-    # the library reads this variable only when it is imported
+    # This function reads the variable itself, because the library reads it only when the library is imported.
     endpoint = os.environ.get("HF_ENDPOINT") or None
     try:
         try:
@@ -107,7 +112,9 @@ def fetch(wanted: HubId) -> Snapshot:
 
 
 def _chosen(wanted: HubId, sizes: dict[str, int]) -> list[str]:
-    """Return the names of the files to fetch. `sizes` has the bytes of all files, 0 if unknown."""
+    """Return the names of the files to fetch. `sizes` has the size in bytes of every file of the checkpoint, by name; 0
+    if the size is unknown. Raises ModelError if there are no weights, or if the files are too large.
+    """
     safe = [name for name in sizes if _SAFE.fullmatch(name)]
     weights = safe or [name for name in sizes if _PICKLED.fullmatch(name)]
     if not weights:
@@ -126,7 +133,9 @@ def _chosen(wanted: HubId, sizes: dict[str, int]) -> list[str]:
 
 
 def _download(wanted: HubId, files: list[str], endpoint: str | None) -> Path:
-    """Fetch the files of one commit, one after the other, because the library's threads cannot be interrupted."""
+    """Fetch the files of one commit, and return their folder. The files are fetched one after the other, because the
+    threads of the library cannot be interrupted.
+    """
     from huggingface_hub import hf_hub_download
 
     revision = wanted.revision

@@ -24,7 +24,9 @@ PROBES = (
 
 
 def learn_pair_layout(tokenizer: Any, source: str) -> PairLayout:
-    """Return the pair layout of a fast transformers `tokenizer`; ModelError if shards cannot build its pairs."""
+    """Return the pair layout of a fast transformers `tokenizer`: the special tokens around a question and a context.
+    Raises ModelError if shards cannot build the pairs of this tokenizer. `source` names the checkpoint in the error.
+    """
     backend = tokenizer.backend_tokenizer
     question, context = PROBES[0]
     joined = backend.encode(question, context)

@@ -17,7 +17,7 @@ from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FIL
 from qa_cluster.reading.runtimes import open_runner
 
 FAMILY = "bert"
-# The least accepted correlation between the logits of the network and those of the file.
+# The least accepted correlation between the logits of the network and the logits of the ONNX file.
 _SAME = 0.98
 _ROUNDING = ("DequantizeLinear", "QuantizeLinear", "Cast")
 _WORDS = "bert.embeddings.word_embeddings.weight"
@@ -34,8 +34,8 @@ def is_reader(folder: Path) -> bool:
 def write_reader_checkpoint(reader: Path, out: Path) -> None:
     """Write the network and the tokenizer of a reader to the folder `out`.
 
-    ModelError if the reader is not of the family BERT, or if the logits of the network correlate less than 0.98 with
-    the logits of the ONNX file.
+    Raises ModelError if the reader is not of the family BERT, or if the logits of the network correlate less than 0.98
+    with the logits of the ONNX file.
     """
     manifest = Manifest.load(reader / MANIFEST_FILE)
     if manifest.family != FAMILY:
@@ -88,18 +88,22 @@ class _Graph:
         return {name: np.array(values, np.float32, order="C") for name, values in found.items()}
 
     def _matrix(self, name: str) -> Array | None:
-        """Return a stored matrix, [inputs, outputs]; None for a value that is computed."""
+        """Return the float values of the matrix with this name, of the shape [inputs, outputs]. Return None if the
+        graph computes the value instead of storing it.
+        """
         node = self._producers.get(name)
         if node is None or node.op_type != "DequantizeLinear":
             return self._stored.get(name)
         if any(each not in self._stored for each in node.input):
             return None
         codes, scale, *zero = (self._stored[each].astype(np.float32) for each in node.input)
-        values: Array = (codes - (zero[0] if zero else 0)) * scale  # a scale for each output, or one for all
+        # The scale is one number for each output, or one number for all outputs.
+        values: Array = (codes - (zero[0] if zero else 0)) * scale
         return values
 
     def _factors(self, name: str) -> Array | float:
-        """Return the smoothing factors of a matrix, [inputs, 1]; 1.0 if the inputs of the matrix are not smoothed.
+        """Return the smoothing factors of a matrix, of the shape [inputs, 1]. `name` is the value that the matrix is
+        multiplied with. Return 1.0 if the inputs of the matrix are not smoothed.
 
         The export has multiplied the inputs of the matrix by these factors, and has divided the rows of the matrix by
         these factors.
@@ -118,8 +122,8 @@ class _Graph:
 def _best_network(weights: dict[str, Array], model: Path) -> Any:
     """Return the network with these weights whose logits correlate best with the logits of the file.
 
-    The file does not state the number of attention heads, so each possible number is tried. ModelError if the best
-    correlation is below `_SAME`.
+    The file does not state the number of attention heads, so each possible number is tried. Raises ModelError if the
+    best correlation is below `_SAME`.
     """
     import torch
 

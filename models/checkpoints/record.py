@@ -10,9 +10,10 @@ RECORD_FILE = "training.json"
 
 
 def knows_titles(folder: Path) -> bool:
-    """Return whether a checkpoint was trained on passages with title and section; False if there is no record.
+    """Return whether a checkpoint was trained on passages with title and section. Return False if the folder has no
+    record.
 
-    InvalidInput if the record cannot be read.
+    Raises InvalidInput if the record cannot be read.
     """
     record = folder / RECORD_FILE
     if not record.is_file():

@@ -41,11 +41,13 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The results of `fit`.
+    """The results of `fit`, which the docstring of the module explains.
 
     Attributes:
-        error: the calibration error.
-        error_before: the calibration error of the reader's own odds.
+        no_answer: the no-answer threshold, a score over null.
+        wave: the wave threshold.
+        error: the calibration error; None without a fit.
+        error_before: the calibration error of the reader's own odds; None without a fit.
     """
 
     calibration: Calibration
@@ -61,7 +63,8 @@ UNFITTED = Thresholds(OWN_ODDS, no_answer=0.0, wave=WAVE_SCORE)
 
 
 def with_negatives(examples: Sequence[Example]) -> list[Example]:
-    """Return the examples. If all examples are answerable, add about the same number of unanswerable examples.
+    """Return the examples. If all examples are answerable, also return an unanswerable example for each of them, if one
+    can be made.
 
     An added example has a question with a different context: the context that shares most words with the question and
     does not contain its answer. On a cluster, readers read such contexts among the ranked sentences.
@@ -94,7 +97,9 @@ def require_enough(examples: Sequence[Example]) -> None:
 
 
 def fit(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Thresholds:
-    """Fit all thresholds to predictions. Some examples must have no answer (`with_negatives` adds such examples)."""
+    """Fit all thresholds to the predictions for held-out examples, in the same order as the examples. Some examples
+    must have no answer (`with_negatives` adds such examples).
+    """
     require_enough(examples)
     read = np.array([np.isfinite(found.score) for found in predictions])
     scores = np.array([found.score for found in predictions], np.float64)[read]
@@ -117,7 +122,8 @@ def fit(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Thres
 
 
 def _held_out_error(scores: FloatArray, right: NDArray[np.bool_]) -> float:
-    """Return the calibration error. The logistic function for each half of the answers is fitted to the other half.
+    """Return the calibration error. The probabilities of each half of the answers come from a logistic function that is
+    fitted to the other half.
 
     If all answers of a half are right, or all are wrong, one function is fitted to all answers.
     """
@@ -138,8 +144,8 @@ def _error(calibration: Calibration, scores: FloatArray, right: NDArray[np.bool_
 def fit_logistic(scores: FloatArray, right: NDArray[np.bool_]) -> Calibration:
     """Return the logistic function from scores to the probability of `right` with the highest likelihood.
 
-    The fit uses Newton's method. ModelError if all answers are right, if all are wrong, or if higher scores are not
-    better.
+    The fit uses Newton's method. Raises ModelError if all answers are right, if all are wrong, or if higher scores are
+    not better.
     """
     if right.all() or not right.any():
         raise ModelError(

@@ -38,7 +38,7 @@ MAX_BATCH_TOKENS = 3072
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The best span of a question's context: its text, its code points, and its score over null."""
+    """The best span of a question's context: its text, its range in code points, and its score over null."""
 
     text: str
     start: int
@@ -55,7 +55,12 @@ class Report:
 
     Attributes:
         figures: mean scores with confidence intervals.
+        windows: the number of windows that the reader has read.
+        no_answer_accuracy: the share of the questions without an answer that get "no answer"; None if every question
+            has an answer.
+        seconds: the time of reading and judging the answers, without the time to load the reader.
         by_type: mean scores with confidence intervals for each type of question.
+        trust: how well the scores predict right answers; None if this cannot be measured.
         answers: the answer to every question. Its field `refused` says whether the answer is below the no-answer
             threshold.
     """
@@ -85,7 +90,7 @@ class Report:
 
 
 class ContextReader:
-    """Reads contexts with one runner, and counts the windows."""
+    """Reads the contexts of examples with one runner. `windows_read` is the number of windows of all calls."""
 
     def __init__(self, encoder: TextPairEncoder, runner: Runner) -> None:
         self._encoder = encoder
@@ -93,7 +98,9 @@ class ContextReader:
         self.windows_read = 0
 
     def predict(self, examples: Sequence[Example], progress: Progress, stage: str) -> list[Prediction]:
-        """Return a prediction for each example, in order."""
+        """Return the best prediction for each example, in order. If a context has no span, the prediction is
+        `NOTHING_READ`. `stage` is the name of this work in the progress.
+        """
         windows: list[Window] = []
         owners: list[int] = []
         for number, example in enumerate(examples):
@@ -126,7 +133,8 @@ class ContextReader:
 
 
 def score(predictions: Sequence[Prediction], examples: Sequence[Example], no_answer_threshold: float = 0.0) -> Score:
-    """Return mean exact match and F1, and the no-answer accuracy over the questions without an answer.
+    """Return the mean exact match, the mean F1, and the share of the questions without an answer that get "no answer"
+    (None if every question has an answer). A prediction with a score below the threshold counts as "no answer".
 
     If every question has an answer, the threshold is ignored: the best span counts, whatever its score is.
     """
@@ -141,7 +149,7 @@ def score(predictions: Sequence[Prediction], examples: Sequence[Example], no_ans
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """Ignore the progress."""
+    """Show no progress. This is the default for arguments of the type `Progress`."""
 
 
 def evaluate(
@@ -195,7 +203,7 @@ def evaluate(
 def _verified(model_dir: Path) -> tuple[Manifest, bytes]:
     """Return the manifest and the tokenizer of a reader.
 
-    ModelError if a file is missing, or if the hash of a file differs from the hash in the manifest.
+    Raises ModelError if a file is missing, or if the hash of a file differs from the hash in the manifest.
     """
     manifest = Manifest.load(model_dir / MANIFEST_FILE)
     try:

@@ -20,7 +20,9 @@ _WARM_UP = 2
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """The milliseconds of one pair: the median and the quartiles."""
+    """The time of one pair in milliseconds: the median, the lower quartile (`low_ms`) and the upper quartile
+    (`high_ms`).
+    """
 
     median_ms: float
     low_ms: float
@@ -30,7 +32,9 @@ class Latency:
 def measure_latency(
     runners: Mapping[str, tuple[Runner, Manifest]], lengths: Sequence[int] = LENGTHS, rounds: int = ROUNDS
 ) -> dict[str, dict[int, Latency]]:
-    """Return the latency of each runner at each length that its model accepts, with a batch of one."""
+    """Return the latency of each runner with a batch of one pair, by the name of the runner and the length in tokens.
+    Lengths that the model of a runner does not accept are left out. Each latency is from `rounds` runs.
+    """
     found: dict[str, dict[int, Latency]] = {name: {} for name in runners}
     for length in lengths:
         fitting = {name: variant for name, variant in runners.items() if length <= variant[1].max_tokens}
@@ -49,7 +53,7 @@ def measure_latency(
 
 
 def _inputs(manifest: Manifest, length: int) -> Arrays:
-    """Return a pair of exactly `length` tokens with arbitrary values."""
+    """Return the inputs for one pair of exactly `length` tokens. The tokens are arbitrary."""
     pair = manifest.pair
     ids = np.full((1, length), pair.tail[-1], np.int64)
     ids[0, : len(pair.head)] = pair.head

@@ -29,13 +29,15 @@ class RunnerVariant:
 
     @property
     def name(self) -> str:
-        """Precision and runtime, for display."""
+        """The precision and the runtime, for display."""
         return f"{self.precision}, {self.runtime}"
 
 
 @dataclass(frozen=True, slots=True)
 class SetScore:
-    """The scores on one question set. `agreement` is the share of answers with the same span as the checkpoint."""
+    """The scores of a variant on one question set. `agreement` is the share of the questions for which the variant
+    gives the same span as the first variant.
+    """
 
     questions: int
     score: Score
@@ -44,7 +46,9 @@ class SetScore:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All measurements of one variant, by question set and by length in tokens."""
+    """All measurements of one variant: the scores by the name of the question set, and the latency by the length in
+    tokens.
+    """
 
     precision: str
     runtime: str
@@ -67,7 +71,9 @@ class Measuring:
         self._progress = progress
 
     def predict(self, variant: RunnerVariant, examples: Sequence[Example], stage: str) -> list[Prediction]:
-        """Return the predictions of one variant."""
+        """Return the predictions of one variant, in the order of the examples. `stage` is the name of this work in the
+        progress.
+        """
         encoder = TextPairEncoder(self._tokenizer, PairEncoder(self._manifest))
         return ContextReader(encoder, variant.runner).predict(examples, self._progress, f"{stage}, {variant.name}")
 

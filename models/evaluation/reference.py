@@ -1,9 +1,9 @@
 """The baseline for the whole system: BM25 ranks sentences, and PyTorch reads the best sentences.
 
-It is a simple system of standard parts. `bm25s` ranks the sentences with its own analysis and defaults. The checkpoint
-reads each of the best k sentences of a question without its neighbours, in float32. The answer is the span with the
-best score over `[CLS]`. The baseline has the same sentences as the cluster, but shares no code that ranks sentences,
-makes the inputs of the network, or chooses spans.
+The baseline is a simple system of standard parts. `bm25s` ranks the sentences with its own analysis and defaults. The
+checkpoint reads each of the best k sentences of a question without its neighbours, in float32. The answer is the span
+with the best score over `[CLS]`. The baseline has the same sentences as the cluster, but shares no code that ranks
+sentences, makes the inputs of the network, or chooses spans.
 """
 
 from collections.abc import Sequence
@@ -33,10 +33,11 @@ class Reference:
 
     Attributes:
         sentences: the number of sentences in the corpus.
-        places: the rank, from 0, of the first sentence with the answer; None if no ranked sentence has the answer.
-        plain: the answer with the best score over null, and its score.
-        ranked: the answer with the best sum of score over null and `rank_weight` times the BM25 score, and its score
-            over null.
+        places: for each question, the rank, from 0, of the first sentence with the answer; None if no ranked sentence
+            has the answer.
+        plain: for each question, the answer with the best score over null, and its score over null.
+        ranked: for each question, the answer with the best sum of score over null and `rank_weight` times the BM25
+            score, and its score over null.
     """
 
     checkpoint: str
@@ -90,7 +91,9 @@ def run_reference(
 
 
 def rank(sentences: Sequence[str], questions: Sequence[str], count: int) -> list[list[tuple[int, float]]]:
-    """Return the numbers and BM25 scores of the best sentences for every question, best first."""
+    """Return, for every question, the numbers (from 0) and the BM25 scores of the best `count` sentences,
+    best first.
+    """
     import bm25s
     import Stemmer
 
@@ -104,7 +107,9 @@ def rank(sentences: Sequence[str], questions: Sequence[str], count: int) -> list
 
 
 class PlainReader:
-    """Reads pairs with transformers and PyTorch."""
+    """Reads pairs of question and sentence with transformers and PyTorch. Raises ModelError if the checkpoint cannot be
+    loaded.
+    """
 
     def __init__(self, checkpoint: Path, threads: int) -> None:
         import torch
@@ -126,7 +131,9 @@ class PlainReader:
             raise ModelError(f"cannot load checkpoint {str(checkpoint)!r}: {one_line(error)}") from error
 
     def read(self, pairs: Sequence[tuple[str, str]], progress: Progress) -> list[tuple[str, float]]:
-        """Return the best span of every pair of question and sentence, and its score over null."""
+        """Return the text of the best span of every pair of question and sentence, and its score over null,
+        in order.
+        """
         found = [("", 0.0)] * len(pairs)
         order = sorted(range(len(pairs)), key=lambda i: len(pairs[i][1]))
         for first in range(0, len(order), BATCH):
@@ -165,8 +172,9 @@ class PlainReader:
 
 
 def _best(readings: Sequence[tuple[str, float, float]], rank_weight: float) -> tuple[str, float]:
-    """Return the text and the score over null of the best reading. It has the highest sum of score over null and
-    `rank_weight` times the BM25 score.
+    """Return the text and the score over null of the best reading. A reading is a text, its score over null, and the
+    BM25 score of its sentence. The best reading has the highest sum of score over null and `rank_weight` times the BM25
+    score.
     """
     text, score, _ = max(readings, key=lambda item: item[1] + rank_weight * item[2])
     return text, score

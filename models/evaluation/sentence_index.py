@@ -34,8 +34,8 @@ class SentenceIndex:
     def __init__(self, sentences: Sequence[str], fields: Iterable[Mapping[str, int]] | None = None) -> None:
         """Index the sentences.
 
-        `fields` has the terms of each sentence's title, file and section (`qa_cluster.ranking.fields`). None: there are
-        no fields.
+        `fields` has the terms of each sentence's title, file and section (`qa_cluster.ranking.fields`). None means that
+        there are no fields.
         """
         by_term: dict[str, tuple[list[int], list[tuple[int, int]]]] = {}
         below = fields if fields is not None else repeat({})
@@ -52,7 +52,8 @@ class SentenceIndex:
         }
 
     def rank(self, question: str, count: int) -> list[tuple[int, float]]:
-        """Return the numbers and ranking scores of the best sentences that share a term, at most `count`, best first.
+        """Return the numbers (from 0) and the ranking scores of the best sentences that share a term with the question.
+        At most `count` sentences are returned, best first.
 
         Sentences with equal scores are in the order of their numbers.
         """

@@ -111,7 +111,9 @@ class Simulation:
                 self.f1[row, wave:] = f1(first.text, example.answers)
 
     def at(self, threshold: float) -> tuple[FloatArray, FloatArray]:
-        """Return the F1 and the number of read sentences of every question, if reading stops at `threshold`."""
+        """Return the F1 and the number of read sentences of every question, as they are if reading stops at
+        `threshold`.
+        """
         sure = np.array([[is_sure(best, threshold) for best in waves] for waves in self.best.tolist()])
         sure[:, -1] = True
         last = sure.argmax(axis=1)
@@ -119,8 +121,9 @@ class Simulation:
         return self.f1[rows, last], self.read[rows, last]
 
     def lowest_threshold(self, seed: int = 0) -> float:
-        """Return the lowest threshold that passes both checks. If no threshold passes, return a threshold at which
-        reading never stops early. If there is only one wave, thresholds have no effect; return 0.
+        """Return the lowest threshold that passes both checks in the docstring of the module. `seed` is the random seed
+        of the bootstrap. If no threshold passes, return a threshold at which reading never stops early. If there is
+        only one wave, thresholds have no effect; return 0.
         """
         scores = self.best[:, :-1]
         scores = scores[np.isfinite(scores)]
@@ -145,7 +148,9 @@ def _sentences(examples: Sequence[Example]) -> list[str]:
 def _readings(
     asked: Sequence[Example], sentences: Sequence[str], most: int, read: Read
 ) -> list[list[tuple[Prediction, float]]]:
-    """Return the readings of each question's `most` best sentences, with their ranking scores."""
+    """Return the predictions for the `most` best sentences of each question, with the ranking scores of the sentences.
+    Each list is in the order of the ranking.
+    """
     index = SentenceIndex(sentences)
     ranked = [index.rank(example.question, most) for example in asked]
     pairs = [
@@ -159,13 +164,15 @@ def _readings(
 
 @dataclass(frozen=True, slots=True)
 class OrderedReading:
-    """The best span of a sentence, and the value by which spans are sorted (`asking/answers/assembly.py`)."""
+    """The best span of a sentence: its text, and its order value (`asking/answers/assembly.py`)."""
 
     text: str
     order: float
 
 
 def in_order(candidates: Sequence[tuple[Prediction, float]], rank_weight: float) -> list[OrderedReading]:
-    """Return the readings of a question's candidates with their sort values, the best ranked candidate first."""
+    """Return the readings of a question's candidates with their order values, in the order of `candidates`. The ranking
+    score counts as its difference from the best ranking score.
+    """
     best = max((value for _, value in candidates), default=0.0)
     return [OrderedReading(found.text, found.score + rank_weight * (value - best)) for found, value in candidates]

@@ -39,7 +39,7 @@ class Dataset:
 
     @property
     def grouped(self) -> bool:
-        """Whether any example belongs to a group."""
+        """Whether at least one example belongs to a group."""
         return any(example.group != ALONE for example in self.examples)
 
     @property
@@ -49,7 +49,9 @@ class Dataset:
 
 
 def load_dataset(path: Path) -> Dataset:
-    """Read a `.json` (SQuAD format), `.jsonl` or `.jsonl.gz` file; InvalidInput names an invalid line or question."""
+    """Read the examples of a `.json` (SQuAD format), `.jsonl` or `.jsonl.gz` file. Raises InvalidInput, which names the
+    invalid line or question, or says that the file cannot be read or has no usable example.
+    """
     try:
         data = path.read_bytes()
         found = list(_examples(path, data))
@@ -89,7 +91,9 @@ def _examples(path: Path, data: bytes) -> Iterator[Labelled]:
 
 
 def _without_lost_groups(kept: list[Labelled], found: list[Labelled], dropped: Counter[str]) -> list[Labelled]:
-    """Return `kept` without groups whose positives were all dropped, because these groups would seem unanswerable."""
+    """Return the examples in `kept` without groups whose positives were all dropped, because the questions of these
+    groups would seem unanswerable. `found` has all examples of the file. The removed examples are counted in `dropped`.
+    """
     had, have = ({example.group for example in part if example.answer_start >= 0} for part in (found, kept))
     lost = had - have - {ALONE}
     dropped.update([LOST_GROUP] * sum(example.group in lost for example in kept))

@@ -23,7 +23,8 @@ _SHORT = 12
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The held-out examples, the training examples of each file, and the number of lost examples.
+    """The held-out examples, the training examples of each file (in the order of the files), and the number of lost
+    examples.
 
     A lost example is neither held out nor trained on, because its context shares a sentence with a held-out context.
     """
@@ -79,7 +80,15 @@ def _choose(
     parts: Mapping[str, frozenset[str]],
     numbers: Mapping[str, int],
 ) -> set[str]:
-    """Choose contexts to hold out, and return their sentences. `numbers` counts the examples of each context."""
+    """Choose contexts to hold out, and return the keys of their sentences (`sentence_keys`).
+
+    Args:
+        examples: the examples of the file of which some are held out.
+        count: about how many examples to hold out.
+        order: the source of random numbers.
+        parts: the keys of the sentences of each context.
+        numbers: the number of examples of each context, in all files.
+    """
     holders: defaultdict[str, list[str]] = defaultdict(list)
     users: Counter[str] = Counter()
     for context, number in numbers.items():

@@ -1,8 +1,8 @@
 """Makes longer contexts: joins the context of an example with other contexts of the same file.
 
-A reader that is trained on single sentences never sees an answer among other sentences, or at a late position. The
-other contexts share rare words with the example's context, or are random. No other context contains a known answer to
-the question.
+A reader that is trained on single sentences never sees an answer among other sentences, or at a late position. Each of
+the other contexts shares rare words with the example's context, or is random. No other context contains a known answer
+to the question.
 """
 
 import random
@@ -22,10 +22,11 @@ _WORD = re.compile(r"\w{4,}")
 
 
 def join_contexts(examples: Sequence[Labelled], *, share: float, max_tokens: int, seed: str) -> list[Labelled]:
-    """Return the examples in order. About `share` of the specific questions get a joined context.
+    """Return the examples in order. About the fraction `share` (0 to 1) of the examples with a specific question get a
+    joined context.
 
-    A joined context has at most about `max_tokens` tokens. Specific questions have at least six words, are asked of at
-    most two contexts, and have a label. A joined context has no title, because it comes from several documents.
+    A joined context has at most about `max_tokens` tokens. A specific question has at least six words, is asked of at
+    most two contexts, and has a label. A joined context has no title, because it comes from several documents.
     """
     if share == 0:
         return list(examples)
@@ -40,7 +41,9 @@ def join_contexts(examples: Sequence[Labelled], *, share: float, max_tokens: int
 
 
 class _Neighbours:
-    """The contexts that share rare words, and the known answers of each question."""
+    """Finds the contexts that share rare words with a context. `answers` has the known answers of each question, in
+    lower case.
+    """
 
     def __init__(self, examples: Sequence[Labelled]) -> None:
         self.answers: defaultdict[str, set[str]] = defaultdict(set)

@@ -1,4 +1,4 @@
-"""One labelled example."""
+"""One labelled example, and the special values of its fields."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ class Labelled:
     """One question about one context.
 
     Attributes:
-        answer_start: the start of the answer in code points. `NO_ANSWER`: the context has no answer. `UNLABELLED`: the
-            label is unknown; a teacher can give it.
+        answer: the text of the answer; empty if the context has no answer, or if the answer is unknown.
+        answer_start: the start of the answer in the context, in code points. `NO_ANSWER`: the context has no answer.
+            `UNLABELLED`: the label is unknown; in a training, a teacher (a trained reader) can give it.
         title, section: the title of the context's document, and the path of headings, joined by ` > `.
         group: the same number for contexts of one question that are trained together. `ALONE`: no group.
     """
@@ -35,7 +36,9 @@ class Labelled:
         return json.dumps({"question": self.question, **self.passage(), "source": self.source}, ensure_ascii=False)
 
     def passage(self) -> dict[str, object]:
-        """Return the context with its answer, title and section as JSON-ready values."""
+        """Return the context with its answer, title and section, as values that JSON can represent. An unknown answer
+        becomes None. An empty title or section is left out.
+        """
         known = self.answer_start != UNLABELLED
         row: dict[str, object] = {"context": self.context}
         row |= {"answer": self.answer if known else None, "answer_start": self.answer_start if known else None}

@@ -33,7 +33,7 @@ _POINTS = re.compile(r"\b(this|the) (passage|text)\b|\babove\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class WrittenQuestion:
-    """A question about a passage. `answer` is None if the passage does not answer it."""
+    """A question about a passage. `answer` is None if the passage does not answer the question."""
 
     question: str
     answer: str | None
@@ -60,7 +60,8 @@ class WrittenPassage:
 
 
 def passage_of(row: dict[str, Any], where: str) -> WrittenPassage:
-    """Return the passage of a line; InvalidInput names a field that is missing or has the wrong type.
+    """Return the passage in the object `row` of a line. Raises InvalidInput, which names the fields, if a field is
+    missing or has the wrong type.
 
     Args:
         where: the line, for error messages.
@@ -85,7 +86,9 @@ def _question(row: Any, where: str) -> WrittenQuestion:
 
 
 def faults(passages: Iterable[WrittenPassage]) -> list[str]:
-    """Return the faults of passages: labels that do not fit, duplicates, questions that mention the passage."""
+    """Return the faults of passages, each as a text that names the passage. Faults are labels that do not fit, wrong
+    lengths, duplicates, and questions that mention the passage.
+    """
     found: list[str] = []
     texts: set[str] = set()
     questions: set[str] = set()

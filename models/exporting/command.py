@@ -35,7 +35,7 @@ examples:
 
 
 def add_export(commands: "Commands") -> argparse.ArgumentParser:
-    """Add the command's parser and return it."""
+    """Add the parser of the command `export` to the subcommands of `qa-cluster model`, and return the parser."""
     parser = commands.add_parser(
         "export",
         help="export a Hugging Face question-answering checkpoint as a reader",
@@ -100,7 +100,9 @@ def add_export(commands: "Commands") -> argparse.ArgumentParser:
 
 
 def run_export(chosen: argparse.Namespace, progress: Progress) -> str:
-    """Export, show the report on standard error, and return the manifest as JSON."""
+    """Export the checkpoint that the options `chosen` name, show the report on standard error, and return the manifest
+    as JSON.
+    """
 
     def show(report: ExportReport) -> None:
         console = Console(stderr=True)
@@ -116,7 +118,9 @@ def run_export(chosen: argparse.Namespace, progress: Progress) -> str:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP end the export like Ctrl-C. Otherwise its unfinished files would stay."""
+    """Make SIGTERM and SIGHUP end the export with an exception, as Ctrl-C does. Otherwise the unfinished files of the
+    export would stay.
+    """
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)

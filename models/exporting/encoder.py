@@ -46,11 +46,13 @@ FloatArray = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class EncoderOptions:
-    """How an encoder is exported.
+    """The options of an export of an encoder.
 
     Attributes:
         calibration: the texts on which the ranges of int8 are measured.
         held_out: the texts on which the file is compared with the network.
+        threads: the number of threads of PyTorch and of the runtimes.
+        say: receives a line of text about each step.
     """
 
     model_id: str
@@ -64,9 +66,11 @@ class EncoderOptions:
 
 
 def export_encoder(checkpoint: Path, out: Path, options: EncoderOptions) -> EncoderManifest:
-    """Write `encoder.onnx`, `tokenizer.json` and `manifest.json` of a local checkpoint into `out`.
+    """Write `encoder.onnx`, `tokenizer.json` and `manifest.json` of a local checkpoint to the folder `out`. Return the
+    manifest.
 
-    ModelError if the checkpoint cannot be exported, or if the vectors of its ONNX file differ from the network's.
+    Raises ModelError if the checkpoint cannot be exported, or if the vectors of its ONNX file differ from the
+    network's.
     """
     require_export_extra()
     network, tokenizer = load_encoder(checkpoint)
@@ -97,7 +101,9 @@ def export_encoder(checkpoint: Path, out: Path, options: EncoderOptions) -> Enco
 
 
 class _Inputs:
-    """Tokenizes texts to inputs of at most `CONTEXT_TOKENS` tokens."""
+    """Makes inputs of the network from texts. A text is cut to `CONTEXT_TOKENS` tokens, which include the special
+    tokens `head` before the text and `tail` after it.
+    """
 
     def __init__(self, tokenizer: ReaderTokenizer, head: tuple[int, ...], tail: tuple[int, ...]) -> None:
         self._tokenizer = tokenizer
@@ -105,7 +111,7 @@ class _Inputs:
         self._tail = tail
 
     def arrays(self, texts: Sequence[str]) -> Arrays:
-        """Return the padded inputs of some texts."""
+        """Return the inputs for a batch of texts, padded to the longest of them."""
         space = CONTEXT_TOKENS - len(self._head) - len(self._tail)
         rows = [
             [*self._head, *tokens.ids[:space].tolist(), *self._tail] for tokens in self._tokenizer.encode_texts(texts)
@@ -125,7 +131,7 @@ def _tokenizer_json(tokenizer: Any) -> bytes:
 
 
 def _write_onnx(network: Any, target: Path) -> None:
-    """Trace the network with pooling and normalisation."""
+    """Trace the network with mean pooling and normalisation, and write the ONNX file `target`."""
 
     def vectors(input_ids: Any, attention_mask: Any) -> Any:
         hidden = network(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
@@ -162,7 +168,7 @@ def _file_vectors(file: Path, runtime: str, encode: _Inputs, options: EncoderOpt
 
 
 def _require_same(traced: Path, encode: _Inputs, options: EncoderOptions, expected: FloatArray) -> None:
-    """Raise ModelError if the vectors of the file differ from the network's.
+    """Raise ModelError if the vectors of the ONNX file `traced` differ from `expected`, the vectors of the network.
 
     They can differ, because the tracer records only the operations that the network does for one example input.
     """

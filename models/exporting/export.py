@@ -61,31 +61,33 @@ TOLERANCE = 0.5
 SMALLEST_BITS = 3
 MAX_CALIBRATION_EXAMPLES = 10_000
 MAX_HELD_OUT_EXAMPLES = 5_000
-CONTEXT_TOKENS = 128  # measured in docs/reading.md
+# The default token budget of a sentence with its neighbours. docs/reading.md has the measurement behind it.
+CONTEXT_TOKENS = 128
 WARM_LENGTHS = (48, 64, 32, 80, 96, 112, 128, 16)
 # Workers warm a reader with inputs of these lengths (in tokens) and batch sizes, the most useful first. Most sentences
 # with their neighbours fill the budget of 128 tokens, and a window also has the tokens of the question. So the most
 # useful length is 144 for a reader with neighbours.
 WARM_CONTEXT_LENGTHS = (144, 160, 128, 112, 96, 80, 64, 48, 32, 16)
 WARM_BATCHES = (1, 8, 4, 2)
-_LONG_SHARE = 5  # every fifth calibration example fills a whole window
-_SAME = 1e-3  # the logits of the traced file may differ from the network's by this share of the range of the logits
+_LONG_SHARE = 5  # every fifth calibration example gets a context that fills a whole window
+# The logits of the traced ONNX file may differ from the logits of the network by this share of the range of the logits.
+_SAME = 1e-3
 _RECORDED = ("torch", "transformers", "onnx", "onnxruntime", "openvino")
 
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """How a checkpoint is exported.
+    """The options of an export of a checkpoint.
 
     Attributes:
-        precision: the precision of the reader; None: int8 with `calibration`, otherwise float32.
+        precision: the precision of the reader. None means int8 with `calibration`, and otherwise float32.
         weight_bits: the number of bits of a weight's code in int8 and int8-dynamic. With fewer bits, the file
             compresses better.
         compare: measure all precisions, not only the chosen one (int8 only with `calibration`).
         calibration: question set; the ranges of int8 are measured on its questions with their contexts.
         held_out: question set that was not trained on, to fit the thresholds in the manifest.
         evaluation: question sets on which the reader is scored before and after the export.
-        limit: maximum number of questions of each evaluation set, spread over the file.
+        limit: maximum number of questions of each evaluation set, spread over the file; None: all questions.
         context_tokens: the token budget of a sentence with its neighbours, 0: no neighbours. The manifest gets a
             smaller budget if a window has less space.
         max_examples: maximum number of calibration examples, spread over the file.
@@ -117,7 +119,7 @@ class ExportOptions:
 
     @property
     def chosen(self) -> str:
-        """The precision of the reader that is written."""
+        """The precision of the reader that the export writes."""
         return self.precision or ("int8" if self.calibration is not None else "float32")
 
     def precisions(self) -> list[str]:
@@ -126,7 +128,9 @@ class ExportOptions:
         return [self.chosen, *(others if self.compare else ())]
 
     def check(self, source: str, out: Path) -> None:
-        """Raise InvalidInput for options that are invalid or do not fit together."""
+        """Raise InvalidInput for options that are invalid or do not fit together, and for a folder `out` that cannot
+        get the reader of the checkpoint `source`.
+        """
         require_precision(self.chosen, calibrated=self.calibration is not None)
         if out.exists() and not out.is_dir():
             raise InvalidInput(f"output {str(out)!r} exists and is not a folder")
@@ -156,8 +160,8 @@ class ExportOptions:
 def export(source: str, out: Path, options: ExportOptions = ExportOptions()) -> Manifest:
     """Export the checkpoint `source` (folder or hub id) into the folder `out` and return its manifest.
 
-    ModelError if the checkpoint cannot be exported, or if the export loses more F1 than the tolerance and `force` is
-    not set. InvalidInput if an option or a question set cannot be used.
+    Raises ModelError if the checkpoint cannot be exported, or if the export loses more F1 than the tolerance and
+    `force` is not set. Raises InvalidInput if an option or a question set cannot be used.
     """
     require_export_extra()
     options.check(source, out)
@@ -186,7 +190,9 @@ def export(source: str, out: Path, options: ExportOptions = ExportOptions()) -> 
 
 @contextmanager
 def _scratch(out: Path) -> Iterator[Path]:
-    """Create a temporary folder for unfinished files; InvalidInput if that fails."""
+    """Yield a new temporary folder for unfinished files, and remove it at the end. Raises InvalidInput if the folder
+    cannot be created.
+    """
     # If the output folder exists, the temporary folder is inside it, because files cannot be moved from outside into a
     # mount point.
     place = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
@@ -203,7 +209,7 @@ def _scratch(out: Path) -> Iterator[Path]:
 
 
 class _Export:
-    """One export, which works in a temporary folder."""
+    """One export of a checkpoint. All its files are in the temporary folder `folder`."""
 
     def __init__(self, checkpoint: Checkpoint, folder: Path, options: ExportOptions) -> None:
         self._checkpoint = checkpoint
@@ -213,7 +219,9 @@ class _Export:
         self._tokenizer = checkpoint.tokenizer_json.encode()
 
     def write_files(self, ranges: Sequence[Example]) -> None:
-        """Write the tokenizer and an ONNX file for each precision."""
+        """Write the tokenizer, and an ONNX file for each precision that is measured. `ranges` are the examples on which
+        the ranges of int8 are measured.
+        """
         import onnx
 
         (self._folder / TOKENIZER_FILE).write_bytes(self._tokenizer)
@@ -246,9 +254,10 @@ class _Export:
         examples: Sequence[Example],
         question_sets: Mapping[str, Sequence[Example]],
     ) -> Manifest:
-        """Fit the thresholds, measure all files, and return the manifest.
+        """Fit the thresholds, measure all files, write the report, and return the manifest. The ONNX file of the chosen
+        precision gets its final name.
 
-        ModelError if the file of the chosen precision loses more F1 than the tolerance and `force` is not set.
+        Raises ModelError if the file of the chosen precision loses more F1 than the tolerance and `force` is not set.
 
         Args:
             labelled: the held-out questions.
@@ -322,14 +331,15 @@ class _Export:
         return run
 
     def _example(self) -> Arrays:
-        """Return two pairs: a short pair, and a pair that fills a window."""
+        """Return the inputs for two pairs of question and context: a short pair, and a pair that fills a window."""
         pairs = self._encoder()
         question = "Who wrote the first program?"
         longest = "Ada Lovelace wrote the first program in 1843. " * pairs.pairs.window_tokens
         return pairs.pairs.batch([pairs.windows(question, "Ada.")[0], pairs.windows(question, longest)[0]])
 
     def _check_traced(self, traced: Path) -> None:
-        """Raise ModelError if the logits of the file differ from the network's.
+        """Raise ModelError if the logits of the ONNX file `traced` differ from the logits of the network by more than
+        `_SAME` allows.
 
         They can differ, because the tracer records only the operations that the network does for one example input.
         """
@@ -348,7 +358,9 @@ class _Export:
                     )
 
     def _inputs(self, examples: Sequence[Example]) -> list[Arrays]:
-        """Return the pairs for the calibration of int8, unpadded. Every fifth pair fills a window."""
+        """Return the inputs for the calibration of int8: one pair of question and context for each example, unpadded.
+        Every fifth pair fills a window. Examples without a window are left out.
+        """
         encoder = self._encoder()
         contexts = [example.context for example in examples]
         found = []
@@ -409,7 +421,9 @@ class _Export:
 
 
 def refuse_losses(measured: Sequence[Measured], chosen: str, tolerance: float) -> None:
-    """Raise ModelError if the chosen precision loses more points of F1 than the tolerance on any question set."""
+    """Raise ModelError if a file of the precision `chosen` loses more than `tolerance` points of F1 on any question
+    set, compared with the checkpoint, the first of `measured`.
+    """
     before = measured[0]
     for variant in measured[1:]:
         if variant.precision != chosen:

@@ -1,6 +1,6 @@
 """The report of an export: the figures of the checkpoint and of the exported files.
 
-It is written next to the reader as `report.json`, `report.md` and `report.svg`, and printed as tables.
+The report is written to the folder of the reader as `report.json`, `report.md` and `report.svg`, and printed as tables.
 """
 
 import json
@@ -30,8 +30,9 @@ class ExportReport:
         threads: the number of threads of the runtimes.
         calibration_error: the calibration error of the fitted probabilities on held-out examples; None without held-out
             examples.
-        calibration_error_before: the calibration error of the reader's own odds.
-        variants: the measurements; the checkpoint in PyTorch is first.
+        calibration_error_before: the calibration error of the reader's own odds, the probabilities without a fit; None
+            without held-out examples.
+        variants: the measurements of each variant: first the checkpoint in PyTorch, then the exported files.
     """
 
     model: str
@@ -44,11 +45,11 @@ class ExportReport:
     variants: tuple[Measured, ...]
 
     def to_json(self) -> str:
-        """Return the report as JSON text."""
+        """Return the report as JSON text, the contents of `report.json`."""
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
 
     def to_markdown(self) -> str:
-        """Return the report as Markdown."""
+        """Return the report as Markdown text, the contents of `report.md`."""
         lines = [
             f"# {self.model}",
             "",
@@ -69,7 +70,7 @@ class ExportReport:
         return "\n".join(lines)
 
     def show(self, console: Console) -> None:
-        """Print the tables."""
+        """Print the tables of the report on `console`."""
         for title, header, rows in self._tables():
             table = Table(title=title, title_justify="left")
             for number, name in enumerate(header):
@@ -79,7 +80,7 @@ class ExportReport:
             console.print(table)
 
     def write(self, folder: Path) -> None:
-        """Write all three files into `folder`."""
+        """Write the three files of the report (`REPORT_FILES`) to `folder`."""
         from .report_plot import plot
 
         (folder / REPORT_JSON).write_text(self.to_json(), encoding="utf-8")

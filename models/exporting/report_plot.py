@@ -1,4 +1,6 @@
-"""The picture in the report: F1 on every question set by size, and latency by length."""
+"""Draws the picture in the report: the F1 on every question set over the size of the file, and the latency over the
+length of the input.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +11,9 @@ _MARKERS = "os^Dv<>PX*"
 
 
 def plot(variants: Sequence[Measured], title: str, target: Path) -> None:
-    """Write the picture as SVG. It needs matplotlib, from the `export` extra, but no display."""
+    """Write the picture of the measurements `variants` to `target`, as SVG. The function needs matplotlib, from the
+    `export` extra, but no display.
+    """
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 

@@ -15,7 +15,9 @@ _PROTOBUF_LIMIT = 2_000_000_000
 
 
 def write_onnx(checkpoint: Checkpoint, target: Path) -> None:
-    """Trace the network into `target`; ModelError if the network is too large for one file."""
+    """Trace the network of a checkpoint, and write it to the ONNX file `target`. Raises ModelError if the network is
+    too large for one file, or cannot be traced.
+    """
     size = parameter_bytes(checkpoint.network)
     if size > _PROTOBUF_LIMIT:
         raise ModelError(
@@ -61,8 +63,8 @@ def trace(
 
     example = tuple(torch.ones(2, 16, dtype=torch.int64) for _ in inputs)
     with warnings.catch_warnings(), torch.inference_mode():
-        # The tracer warns about every shape, and that the tracer is deprecated. It is used because the graphs of the
-        # newer exporter (dynamo) run slower.
+        # The tracer warns about every shape, and that the tracer is deprecated. The code uses the tracer because the
+        # graphs of the newer exporter (dynamo) run slower.
         warnings.simplefilter("ignore")
         try:
             torch.onnx.export(
@@ -81,7 +83,9 @@ def trace(
 
 
 def with_plain_weights(model: Any) -> Any:
-    """Remove the `Identity` nodes that the tracer inserts for shared weights."""
+    """Return the ONNX model without the `Identity` nodes that the tracer inserts for shared weights. The model is
+    changed in place.
+    """
     graph = model.graph
     names = {tensor.name: tensor.name for tensor in graph.initializer}
     for node in list(graph.node):

@@ -22,7 +22,7 @@ examples:
 
 
 def add_mine(commands: "Commands") -> None:
-    """Add the command's parser."""
+    """Add the parser of the command `mine` to the subcommands of `qa-cluster model`."""
     parser = commands.add_parser(
         "mine",
         help="find passages that rank high for questions and do not answer them, for training",

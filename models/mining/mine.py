@@ -33,7 +33,7 @@ _SAVED = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MiningSettings:
-    """How groups are mined.
+    """The settings of the mining of groups.
 
     Attributes:
         negatives: maximum number of passages without the answer in a group.
@@ -41,9 +41,10 @@ class MiningSettings:
         depth: number of sentences that are ranked for a question. Half of the negatives have the best ranks. The other
             half is drawn from lower ranks, because the best-ranked passages sometimes answer in different words.
         budget: maximum number of tokens of a passage, like `context_tokens` in the manifest of the reader.
-        min_words: shorter questions get no mined passages, because any text may answer "What was kept?".
+        min_words: minimum number of words of a question. Shorter questions get no mined passages, because any text may
+            answer a question such as "What was kept?".
         unlabelled: maximum number of high-ranking passages for a question that contain the words of the answer. Their
-            label is unknown; a teacher can give it.
+            label is unknown; in a training, a teacher (a trained reader) can give it.
     """
 
     negatives: int = 4
@@ -73,13 +74,15 @@ def mine(
     unlabelled: Path | None = None,
     progress: Progress = lambda stage, done, total: None,
 ) -> dict[str, Any]:
-    """Write the groups of all questions in `data` to `out`; return the numbers of questions, groups and passages.
+    """Write the groups of all questions in `data` to `out`. Return numbers by name, such as the numbers of questions,
+    groups and passages.
 
     Args:
         data: training files for `model train`, without groups.
         passages: more training files; their contexts are ranked, their questions are not asked.
         corpus: more files and folders to rank, as for `qa-cluster ingest`.
-        unlabelled: the file for pairs without a label, if `settings.unlabelled` is above 0.
+        unlabelled: the file for pairs of question and passage without a label, if `settings.unlabelled` is above 0;
+            otherwise None.
 
     Raises:
         InvalidInput: a file cannot be read, an output file exists, or its folder is missing. Then no output file is
@@ -108,7 +111,9 @@ def mine(
 def _mined(
     questions: Sequence[list[Labelled]], miner: _Miner, partial: Path, identity: dict[str, Any], progress: Progress
 ) -> list[str]:
-    """Return a line of JSON for each question. The `partial` file has the lines that an earlier call has finished."""
+    """Return a line of JSON for each question, in order: the result of `_Miner.mined`. The lines that an earlier call
+    has written to the file `partial` are not computed again. New lines are added to this file.
+    """
     lines = _finished(partial, identity)
     with partial.open("w", encoding="utf-8") as file:
         file.write("".join(f"{line}\n" for line in [json.dumps(identity), *lines]))
@@ -140,7 +145,7 @@ def _check(out: Path, settings: MiningSettings, unlabelled: Path | None) -> None
 
 
 def _tokenizer() -> ReaderTokenizer:
-    """Return the tokenizer of the bundled reader. It only measures the length of sentences."""
+    """Return the tokenizer of the bundled reader, which measures the length of sentences in tokens."""
     return ReaderTokenizer((bundled_reader() / TOKENIZER_FILE).read_bytes())
 
 
@@ -153,7 +158,9 @@ def _sources(datasets: Sequence[Dataset], corpus: Sequence[Path]) -> Iterator[Po
 
 
 def _questions(datasets: Sequence[Dataset]) -> list[list[Labelled]]:
-    """Return the labelled examples, a list for each question and title; InvalidInput if there are no such examples."""
+    """Return the labelled examples, as one list for each pair of question and title. Raises InvalidInput if there are
+    no labelled examples.
+    """
     found: dict[tuple[str, str], list[Labelled]] = {}
     for dataset in datasets:
         for example in dataset.examples:
@@ -165,10 +172,13 @@ def _questions(datasets: Sequence[Dataset]) -> list[list[Labelled]]:
 
 
 def _finished(partial: Path, identity: dict[str, Any]) -> list[str]:
-    """Return the lines that an earlier call with the same data and settings has finished."""
+    """Return the lines in the file `partial`, which an earlier call with the same data and settings has finished.
+    Return an empty list if there is no file, or if its first line differs from `identity`.
+    """
     try:
         first, *lines = partial.read_text(encoding="utf-8").split("\n")
-        return lines[:-1] if json.loads(first) == identity else []  # the last line is empty or incomplete
+        # the last piece of the text is empty, or a line that was not completely written
+        return lines[:-1] if json.loads(first) == identity else []
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:
@@ -201,7 +211,9 @@ class _Miner:
         self._settings = settings
 
     def mined(self, examples: Sequence[Labelled]) -> dict[str, list[str]]:
-        """Return the lines of groups and of pairs without a label, for the examples of one question."""
+        """Return the lines of groups ("groups") and of pairs without a label ("unlabelled") for one question.
+        `examples` are all labelled examples of the question.
+        """
         first, settings = examples[0], self._settings
         order = random.Random(f"{settings.seed}:mine:{first.question}:{first.title}")
         ranked = self._pool.rank(first.question, settings.depth)
@@ -225,7 +237,8 @@ class _Miner:
         return {"groups": [_line(group)] if group else [], "unlabelled": unlabelled}
 
     def _cut(self, example: Labelled, ranked: Sequence[int]) -> Labelled:
-        """Return the example with the part of its context that a shard would read.
+        """Return the example with the part of its context that a shard would give to the reader. `ranked` has the
+        numbers of the sentences that rank best for the question.
 
         If this part does not contain the whole answer, return the example with its whole context.
         """
@@ -241,13 +254,15 @@ class _Miner:
     def _others(
         self, asked: Labelled, ranked: Sequence[int], taken: Sequence[Labelled], answers: KnownAnswers
     ) -> tuple[list[Labelled], list[Labelled]]:
-        """Return two lists of passages of ranked sentences, the best first.
+        """Return two lists of examples with the question `asked` and the passages of ranked sentences, the best rank
+        first.
+
+        A ranked sentence that is already in an example in `taken`, or in an earlier passage, is skipped.
 
         The passages of the first list do not contain the words of the answer. The passages of the second list do.
 
-        No passage repeats a sentence of another passage. If no answer is known, any passage on the subject could
-        contain the answer. Then only passages whose title is known and differs from the question's title are used, and
-        none if the question has no title.
+        If no answer is known, any passage on the subject could contain the answer. Then only passages whose title is
+        known and differs from the question's title are used, and none if the question has no title.
         """
         seen = [each.context for each in taken]
         without: list[Labelled] = []
@@ -292,7 +307,7 @@ class KnownAnswers:
 
     @property
     def known(self) -> bool:
-        """Whether there is a known answer."""
+        """Whether at least one answer of the question is known."""
         return bool(self._written)
 
     def occur_in(self, text: str) -> bool:

@@ -25,7 +25,7 @@ _CHUNK = 1000
 
 @dataclass(frozen=True, slots=True)
 class PoolDocument:
-    """A document: its text, title and section."""
+    """A document of the pool: its text, its title and its section. The title and the section may be empty."""
 
     text: str
     title: str = ""
@@ -34,19 +34,23 @@ class PoolDocument:
 
 @dataclass(frozen=True, slots=True)
 class PassageSpan:
-    """A passage: code points `start` to `end` of document number `document`."""
+    """A passage: the code points from `start` up to, but not including, `end` of the document with the number
+    `document`.
+    """
 
     document: int
     start: int
     end: int
 
     def holds(self, start: int, end: int) -> bool:
-        """Return whether the passage contains these code points of the document."""
+        """Return whether the passage contains the code points of its document from `start` up to, but not including,
+        `end`.
+        """
         return self.start <= start and end <= self.end
 
 
 class Pool:
-    """The sentences of all documents.
+    """The sentences of all documents. Documents and sentences have numbers, from 0.
 
     Args:
         budget: maximum number of tokens of a passage, like `context_tokens` in a manifest; 0: the sentence alone.
@@ -68,7 +72,7 @@ class Pool:
 
     @property
     def sentences(self) -> int:
-        """The number of sentences."""
+        """The number of sentences of all documents."""
         return len(self._spans)
 
     @property
@@ -85,11 +89,11 @@ class Pool:
         return self._numbers[PoolDocument(example.context, example.title, example.section)]
 
     def rank(self, question: str, count: int) -> list[int]:
-        """Return the numbers of the best sentences, best first."""
+        """Return the numbers of the sentences that rank best for a question, at most `count`, best first."""
         return [number for number, _ in self._index.rank(question, count)]
 
     def passage(self, sentence: int) -> PassageSpan:
-        """Return the passage of a sentence."""
+        """Return the passage of the sentence with this number."""
         owner = int(self._owners[sentence])
         low, high = int(self._first[owner]), int(self._first[owner + 1])
         left = self._near(range(sentence, low - 1, -1))
@@ -98,13 +102,17 @@ class Pool:
         return PassageSpan(owner, self._spans[sentence - before][0], self._spans[sentence + after][1])
 
     def passage_at(self, document: int, place: int) -> PassageSpan:
-        """Return the passage of the sentence at a code point of a document, or of the last sentence before it."""
+        """Return the passage of the last sentence of a document that starts at or before the code point `place`. If no
+        sentence does, return the passage of the first sentence. If the document has no sentences, return the whole
+        document.
+        """
         low, high = int(self._first[document]), int(self._first[document + 1])
         inside = [number for number in range(low, high) if self._spans[number][0] <= place]
         return self.passage(inside[-1] if inside else low) if high > low else self.whole(document)
 
     def best_passage(self, document: int, ranked: Sequence[int]) -> PassageSpan:
-        """Return the passage of the best ranked sentence of a document.
+        """Return the passage of that sentence of a document which comes first in `ranked`, the numbers of ranked
+        sentences.
 
         If no sentence of the document is ranked, return the passage of its first sentence.
         """
@@ -118,7 +126,7 @@ class Pool:
         return PassageSpan(document, 0, len(self.sources[document].text))
 
     def sentence_text(self, sentence: int) -> str:
-        """Return the text of a sentence."""
+        """Return the text of the sentence with this number."""
         start, end = self._spans[sentence]
         return self.sources[int(self._owners[sentence])].text[start:end]
 

@@ -18,12 +18,14 @@ from .smoothing import Activations
 
 FloatArray = NDArray[np.float32]
 MAX_ROWS = 16384
-_MAX_ROWS_BYTES = 2 << 30  # for all tensors together
+_MAX_ROWS_BYTES = 2 << 30  # the limit for the recorded rows of all tensors together
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A `MatMul` by a stored matrix: its node, the name of the matrix, and the name of the bias that is added next."""
+    """A `MatMul` by a stored matrix: its node, the name of the matrix, and the name of the stored bias that is added to
+    the result. `bias` is None if no such bias is added.
+    """
 
     node: Any
     weights: str
@@ -32,7 +34,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class MatMulInput:
-    """A tensor, and its products by stored matrices."""
+    """A matmul input: the name of the tensor, and its products by stored matrices."""
 
     tensor: str
     products: tuple[Product, ...]
@@ -44,7 +46,9 @@ def stored(graph: Any) -> dict[str, Any]:
 
 
 def matmul_inputs(graph: Any) -> list[MatMulInput]:
-    """Return the matmul inputs of a graph in the order of their first product; ModelError if it has none."""
+    """Return the matmul inputs of a graph, in the order of their first product. Raises ModelError if the graph has no
+    matmul input.
+    """
     from onnx import TensorProto
 
     tensors = stored(graph)
@@ -68,7 +72,8 @@ def _bias(graph: Any, product: Any, tensors: dict[str, Any]) -> str | None:
 
 
 def watch(model: Any, tensors: Sequence[str], examples: Sequence[Arrays]) -> dict[str, Activations]:
-    """Run a float32 model on examples, and return the values of some tensors by channel (the last dimension).
+    """Run a float32 model on examples. Return, by the name of the tensor, the recorded values of the tensors `tensors`.
+    The last dimension of a tensor has its channels; all other dimensions together are its rows.
 
     The minimum and the maximum of a channel are taken from all rows. Only some rows are recorded, spread over all
     examples: about `MAX_ROWS` of each tensor, or fewer if all tensors together would need more than `_MAX_ROWS_BYTES`.

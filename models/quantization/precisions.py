@@ -22,12 +22,15 @@ from .onnx_graph import stored
 from .quantize import quantize, quantize_weights
 from .rounding import BITS
 
-_SMALLEST_STORED = 1024  # elements; smaller tensors stay in float32
+# The least number of elements of a tensor that is stored in 16 bits. Smaller tensors stay in float32.
+_SMALLEST_STORED = 1024
 _LARGEST_FLOAT16 = 65504.0
 
 
 def require_precision(precision: str, *, calibrated: bool) -> None:
-    """Raise InvalidInput for an unknown precision, and for int8 without a calibration set."""
+    """Raise InvalidInput for an unknown precision, and for the precision int8 without a calibration set. `calibrated`
+    says whether there is a calibration set.
+    """
     if precision not in PRECISIONS:
         raise InvalidInput(f"unknown precision {precision!r}, must be one of {', '.join(PRECISIONS)}")
     if precision == "int8" and not calibrated:
@@ -35,7 +38,8 @@ def require_precision(precision: str, *, calibrated: bool) -> None:
 
 
 def convert(model: Any, precision: str, examples: Sequence[Arrays], weight_bits: int = BITS) -> Any:
-    """Convert the float32 ONNX `model` to `precision`, and record the precision in the metadata of the result.
+    """Return the float32 ONNX `model` converted to `precision`. The metadata of the result records the precision.
+    `model` itself stays unchanged.
 
     Args:
         examples: the inputs for fitting the ranges and the rounding of int8.
@@ -57,7 +61,10 @@ def convert(model: Any, precision: str, examples: Sequence[Arrays], weight_bits:
 
 
 def _store_in_16_bits(graph: Any, kind: int) -> None:
-    """Store large tensors in 16 bits, with casts to float32. Runtimes cast once, when they load the file."""
+    """Store the large float32 tensors of a graph in 16 bits, and insert casts to float32. `kind` is the ONNX data type
+    with 16 bits. Tensors with values that float16 cannot represent stay in float32. Runtimes cast once, when they load
+    the file.
+    """
     from onnx import TensorProto, helper, numpy_helper
 
     casts = []
@@ -68,7 +75,8 @@ def _store_in_16_bits(graph: Any, kind: int) -> None:
         if values.size < _SMALLEST_STORED or np.abs(values).max() > _LARGEST_FLOAT16:
             continue
         halved = f"{name}.halved"
-        raw = values.astype(helper.tensor_dtype_to_np_dtype(kind)).tobytes()  # without bytes, ONNX would store int32
+        # the values are given as bytes, because ONNX would otherwise store each 16-bit value as int32
+        raw = values.astype(helper.tensor_dtype_to_np_dtype(kind)).tobytes()
         graph.initializer.remove(tensor)
         graph.initializer.append(helper.make_tensor(halved, kind, values.shape, raw, raw=True))
         casts.append(helper.make_node("Cast", [halved], [name], f"{name}.cast", to=TensorProto.FLOAT))

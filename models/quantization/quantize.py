@@ -60,7 +60,9 @@ def quantize(model: Any, examples: Sequence[Arrays], bits: int = BITS) -> Any:
 
 
 def quantize_weights(model: Any, examples: Sequence[Arrays], bits: int = BITS) -> Any:
-    """Return the float32 ONNX `model` with int8 weights. Without `examples`, each weight gets the nearest code."""
+    """Return the float32 ONNX `model` with int8 weights. With `examples`, the weights are rounded so that the outputs
+    on these inputs change little. Without `examples`, each weight gets the nearest code. `bits` is as in `quantize`.
+    """
     made = _copy(model)
     graph = made.graph
     found = matmul_inputs(graph)
@@ -77,8 +79,8 @@ class _Quantized:
 
     Attributes:
         seen: the recorded values; None if no values were recorded.
-        factors: the smoothing factors; None: the input is not smoothed.
-        range: the fixed range of the uint8 codes; None: the file does not round the input.
+        factors: the smoothing factors of the channels; None if the input is not smoothed.
+        range: the fixed range of the uint8 codes; None if the file has no fixed range, and so does not round the input.
     """
 
     matmul_input: MatMulInput
@@ -95,7 +97,7 @@ class _Quantized:
         if seen.width >= WIDEST:
             return cls(matmul_input, seen)
         tensors = stored(graph)
-        # smoothing would divide weights that other matmul inputs use, too
+        # no smoothing, because it would also divide weights that other matmul inputs use
         if any(uses[product.weights] > 1 for product in matmul_input.products):
             return cls(matmul_input, seen, None, seen.range(np.ones_like(seen.least)))
         weights = [numpy_helper.to_array(tensors[product.weights]) for product in matmul_input.products]
@@ -103,7 +105,9 @@ class _Quantized:
         return cls(matmul_input, seen, factors, seen.range(factors))
 
     def rows(self) -> tuple[FloatArray, FloatArray] | None:
-        """Return the recorded rows as inputs of the products, before and after rounding; None if there are no rows."""
+        """Return the recorded rows as inputs of the products, before and after the rounding to the range. Return None
+        if no values were recorded.
+        """
         if self.seen is None:
             return None
         before = self.seen.rows if self.factors is None else self.seen.rows * self.factors
@@ -111,7 +115,9 @@ class _Quantized:
 
 
 def _replace_weights(graph: Any, quantized: Sequence[_Quantized], uses: Counter[str], bits: int) -> None:
-    """Replace float32 weights by int8 weights with scales, and correct the biases by the mean error."""
+    """Replace the float32 weights of all products by int8 weights with scales, and correct the biases by the mean
+    error. `uses` has the number of products of each weight, by the name of the weight.
+    """
     met: dict[str, list[tuple[_Quantized, Product]]] = {name: [] for name in uses}
     for matmul_input in quantized:
         for product in matmul_input.matmul_input.products:
@@ -149,7 +155,9 @@ def _replace(graph: Any, name: str, users: Sequence[tuple[_Quantized, Product]],
 
 
 def _correct_bias(graph: Any, products: Sequence[Product], lost: FloatArray) -> None:
-    """Add the mean error of the products to their bias, if no other node uses the bias."""
+    """Add `lost`, the mean error of the products, to their bias. Do nothing if the products have no common bias, or if
+    another node uses the bias.
+    """
     from onnx import numpy_helper
 
     bias = products[0].bias
@@ -163,7 +171,8 @@ def _correct_bias(graph: Any, products: Sequence[Product], lost: FloatArray) -> 
 def _insert_quantizer(
     graph: Any, tensor: str, products: Sequence[Product], factors: FloatArray | None, to: Range
 ) -> None:
-    """Insert nodes that multiply the tensor by its factors (if any) and round it to the range `to`.
+    """Insert nodes that multiply the tensor by `factors` (unless they are None), and then round it to the codes of the
+    range `to`.
 
     The products then use the result of these nodes, and all other nodes the unchanged tensor.
     """
@@ -234,6 +243,6 @@ def _finished(model: Any, bits: int) -> Any:
     import onnx
 
     _store_embeddings_by_row(model.graph, bits)
-    del model.graph.value_info[:]  # it describes the types before quantization
+    del model.graph.value_info[:]  # the value infos describe the types before the quantization
     onnx.checker.check_model(model)
     return model

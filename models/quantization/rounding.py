@@ -1,8 +1,9 @@
 """Rounds a weight matrix to int8 so that the outputs change little (GPTQ: Frantar et al., 2022, arXiv:2210.17323).
 
-The input channels are rounded one after the other, the channels with most energy (the sum of their squared inputs)
-first. The error of each channel is compensated in the channels that are not rounded yet. In the bundled reader, this
-halves the error of the outputs, compared with rounding to nearest. All functions are pure functions on arrays.
+The input channels (the rows of the matrix) are rounded one after the other, the channels with most energy (the sum of
+their squared inputs) first. The error of each channel is compensated in the channels that are not rounded yet. In the
+bundled reader, this halves the error of the outputs, compared with rounding to nearest. All functions are pure
+functions on arrays.
 
 Codes with fewer bits are also stored in int8, so a runtime computes them like 8-bit codes. But their file compresses
 better: a code of 4 bits takes about 3.5 bits in an .xz file.
@@ -25,7 +26,8 @@ def largest_code(bits: int) -> int:
 
 
 def weight_scales(weights: FloatArray, bits: int = BITS) -> FloatArray:
-    """Return [outputs] float32, the step of each output's codes, from `weights` [inputs, outputs].
+    """Return [outputs] float32, the step of each output's codes: the difference between the values of two neighbouring
+    codes. `weights` has the shape [inputs, outputs].
 
     With 8 bits, the largest weight gets the largest code. With fewer bits, the largest weights are clipped if that
     lowers the mean squared error of the output's weights.
@@ -44,7 +46,9 @@ def weight_scales(weights: FloatArray, bits: int = BITS) -> FloatArray:
 
 
 def to_nearest(weights: FloatArray, scales: FloatArray, bits: int = BITS) -> NDArray[np.int8]:
-    """Return [inputs, outputs] int8, each weight rounded to the nearest code."""
+    """Return the codes of the weights, [inputs, outputs] int8. Each weight is rounded to the nearest code of `bits`
+    bits. `scales` has the steps of the outputs.
+    """
     largest = largest_code(bits)
     codes: NDArray[np.int8] = np.clip(np.rint(weights / scales), -largest, largest).astype(np.int8)
     return codes
@@ -53,7 +57,7 @@ def to_nearest(weights: FloatArray, scales: FloatArray, bits: int = BITS) -> NDA
 def to_least_error(
     weights: FloatArray, scales: FloatArray, energy: NDArray[np.float64], bits: int = BITS
 ) -> NDArray[np.int8]:
-    """Return [inputs, outputs] int8, rounded so that the outputs change little.
+    """Return the codes of the weights, [inputs, outputs] int8, rounded so that the outputs change little.
 
     Args:
         weights: [inputs, outputs] float32.

@@ -21,7 +21,8 @@ FloatArray = NDArray[np.float32]
 STRENGTHS = (0.5, 0.65, 0.75, 0.8, 0.85, 0.9, 0.95)
 STEPS = 255
 _SMALLEST = 1e-5
-# `rounding` later removes about half of the weight error, which is three quarters of the squared error
+# The share of the squared error of the weights that remains after `rounding`. It removes about half of the error, which
+# is three quarters of the squared error.
 _WEIGHT_ERROR_LEFT = 0.25
 
 
@@ -48,7 +49,9 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """The recorded values of a tensor: the minimum and maximum of each channel [channels], and some rows."""
+    """The recorded values of a tensor: the minimum and the maximum of each channel, [channels], and some rows, [rows,
+    channels].
+    """
 
     least: FloatArray
     greatest: FloatArray
@@ -61,7 +64,9 @@ class Activations:
         return widest / max(float(np.sqrt(np.square(self.rows).mean())), float(np.finfo(np.float32).tiny))
 
     def range(self, factors: FloatArray) -> Range:
-        """Return the range of all channels after multiplication by `factors` [channels]."""
+        """Return the common range of all channels after each channel is multiplied by its factor in `factors`
+        [channels].
+        """
         return Range.of(float((self.least * factors).min()), float((self.greatest * factors).max()))
 
 
@@ -89,7 +94,8 @@ def best_factors(seen: Activations, weights: Sequence[FloatArray], bits: int = B
 
 
 def _error(seen: Activations, matrix: FloatArray, expected: FloatArray, factors: FloatArray, bits: int) -> float:
-    """Return the mean squared error of the outputs.
+    """Return the mean squared error of the outputs that int8 with these factors gives, compared with `expected`, the
+    float32 outputs.
 
     The error of the weights counts only in part, because `rounding` removes some of it.
     """

@@ -28,13 +28,15 @@ CHECKOUT = HERE.parents[1]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the recipe and return the exit code."""
+    """Run the recipe that `arguments` (None: the command line of this process) choose, and return the exit code."""
     chosen = _parser().parse_args(arguments)
     return run(lambda watcher, stopping: _make(chosen, watcher, stopping))
 
 
 def run(work: Callable[[Watcher, Callable[[], bool]], None]) -> int:
-    """Do work that signals can stop, print its error, and return the exit code."""
+    """Do `work`, print its error if it fails, and return the exit code. `work` gets an object that shows its progress,
+    and a function that returns whether a signal has asked it to stop.
+    """
     with stop_signals() as stop, ConsoleWatcher(Console(stderr=True)) as watcher:
         try:
             work(watcher, lambda: bool(stop.received))
@@ -65,7 +67,7 @@ def _make(chosen: argparse.Namespace, watcher: Watcher, stopping: Callable[[], b
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
-    """Add the option `--data`."""
+    """Add the option `--data`, the folder of additional data, to a parser."""
     parser.add_argument(
         "--data",
         type=Path,

@@ -1,8 +1,9 @@
 """Trains the student (the reader of the recipe) without one part of the recipe at a time, and measures each part.
 
-The measurement imitates serving: the student reads each held-out question with the passages of the project's own data
-that rank high for the question. The answer is the span with the best score over null of all passages. The figures have
-bootstrap intervals.
+The measurement imitates serving: the student reads each held-out question with its *group*. The group of a question has
+passages with the answer, and passages of the project's own data that rank high for the question but do not have the
+answer (see `models/mining/mine.py`). The answer is the span with the best score over null of all passages. The figures
+have bootstrap intervals.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ TABLE_FILE = "ablations.md"
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A training of the student, and whether it learns from the teacher."""
+    """A training of the student that is measured, and whether the student learns from the teacher."""
 
     training: Training
     taught: bool = True
@@ -45,8 +46,8 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class GroupResult:
-    """The result for a question: exact match and F1 of the best span, its score over null, and whether the question has
-    an answer.
+    """The result for the group of a question: exact match and F1 of the best span of all passages, the score over null
+    of this span, and whether the question has an answer.
     """
 
     exact_match: float
@@ -65,10 +66,11 @@ class GroupResult:
 
 
 def variants(training: Training, own: Sequence[str]) -> dict[str, Variant]:
-    """Return the student's training, and the training without each of its parts.
+    """Return the variants by name: the whole training of the student first (`ALL`), then the training without each of
+    its parts.
 
     Args:
-        own: the names of the project's own data.
+        own: the names of the project's own data in the recipe.
     """
 
     def with_data(change: Callable[[str], str | None]) -> Training:
@@ -96,7 +98,9 @@ def variants(training: Training, own: Sequence[str]) -> dict[str, Variant]:
 
 
 def run_ablations(recipe: Recipe) -> str:
-    """Train and measure all unfinished variants. Return a table, which is also written to a file."""
+    """Train and measure all variants that an earlier call has not finished. Return the table of all variants, and write
+    it to the file `TABLE_FILE` in the folder of the recipe.
+    """
     recipe.prepare()
     plan = recipe.plan
     file = _held_out_groups(recipe)
@@ -118,9 +122,10 @@ def run_ablations(recipe: Recipe) -> str:
 
 
 def _held_out_groups(recipe: Recipe) -> Path:
-    """Mine a group for each held-out question, and return the file of the groups.
+    """Mine a group for each held-out question: passages with the answer, and high-ranking passages without it. Return
+    the file of the groups.
 
-    The passages of the groups come from the project's own data.
+    The passages come from the held-out examples and from the project's own data.
     """
     groups = recipe.file(f"{HELD_OUT}:groups")
     own = [recipe.file(data.name) for data in recipe.plan.data if data.own]
@@ -136,7 +141,9 @@ def _held_out_groups(recipe: Recipe) -> Path:
 
 
 def _read(recipe: Recipe, folder: str, examples: Sequence[Labelled]) -> list[dict[str, Any]]:
-    """Return the result of a trained network for each group."""
+    """Return the result of a trained network for each group, as the values of a `GroupResult`. `folder` is the name of
+    the folder of the trained checkpoint, and `examples` are the passages of all groups.
+    """
     checkpoint = recipe.folder / folder
     settings = TrainingSettings(stages=(Stage(checkpoint),))
     machine = choose_machine(settings.device, settings.precision)
@@ -158,7 +165,9 @@ def read_groups(
     *,
     titles: bool,
 ) -> list[GroupResult]:
-    """Read all passages of each group, and return its result: the span with the best score over null is the answer."""
+    """Read all passages of each group, and return the results in the order of the groups. The answer of a group is the
+    span with the best score over null of all its passages.
+    """
     windows = reading_encoder(base, titles=titles).windows(examples)
     texts, scores = predict(base, windows, [example.context for example in examples], device, report)
     found = []
@@ -173,7 +182,9 @@ def read_groups(
 
 
 def table(read: dict[str, list[GroupResult]], seed: int) -> str:
-    """Return a Markdown table: figures of all variants, and differences from the whole recipe, with intervals."""
+    """Return a Markdown table with a row for each variant: its figures, and the difference from the whole recipe, with
+    intervals. `read` has the results of each variant, by name. `seed` is the random seed of the intervals.
+    """
     lines = [
         "| student | EM | F1 | F1 with null | difference of F1 with null |",
         "|---|---|---|---|---|",

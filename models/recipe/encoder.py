@@ -41,7 +41,9 @@ _WINDOW_WORDS = 6
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the encoder and return the exit code."""
+    """Make the encoder with the options in `arguments` (None: the command line of this process), and return the exit
+    code.
+    """
     chosen = _parser().parse_args(arguments)
     return run(lambda watcher, stopping: _make(chosen, watcher, stopping))
 
@@ -115,7 +117,9 @@ def _windows(path: Path) -> list[Labelled]:
 
 
 def _texts(files: Sequence[Path]) -> list[str]:
-    """Return passages and questions of the checkout, spread over all files. Passages and questions alternate."""
+    """Return `_TEXTS` passages and `_TEXTS` questions of the files, spread over all files. Passages and questions
+    alternate.
+    """
     examples = [example for file in files for example in load_dataset(file).examples]
     contexts = list(dict.fromkeys(example.context for example in examples))
     passages = [contexts[number * len(contexts) // _TEXTS] for number in range(_TEXTS)]

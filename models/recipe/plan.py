@@ -28,7 +28,7 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """An archive that is divided over several wheels."""
+    """A zip archive that is divided over several wheels: its name, and the SHA-256 of the whole archive."""
 
     name: str
     sha256: str
@@ -58,14 +58,14 @@ class Encoder:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Labelled files.
+    """A set of labelled files, with the name by which the stages of a training refer to it.
 
     The patterns of the project's own data (`own`) are relative to the checkout, all other patterns to the folder of
     additional data.
 
     Attributes:
         passages: number of contexts of each file whose examples are used, spread over the file; 0: all contexts.
-        mining: the settings for mining; None if nothing is mined.
+        mining: the settings for mining groups from these files; None if nothing is mined.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class PlannedStage:
-    """A stage of a training.
+    """A stage of a training: its data, its number of epochs (may be a fraction), and its peak learning rate.
 
     `data` has the names of data, each as `name` (labelled examples), `name:groups` (mined groups) or `name:pairs`
     (mined pairs of question and passage without labels).
@@ -90,13 +90,15 @@ class PlannedStage:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A training: its stages, and the settings that differ from the defaults."""
+    """A training: its stages, and the other settings by name (`TrainingSettings`) if they differ from the defaults."""
 
     stages: tuple[PlannedStage, ...]
     settings: dict[str, Any]
 
     def at(self, files: list[Path], share: float = 1.0) -> TrainingSettings:
-        """Return the settings for these files, one file for each stage, with a share of the epochs."""
+        """Return the settings for the files of the stages, one file for each stage. The number of epochs of each stage
+        is multiplied by `share`.
+        """
         stages = tuple(
             Stage(file, stage.epochs * share, stage.rate) for file, stage in zip(files, self.stages, strict=True)
         )
@@ -105,7 +107,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """How the student is exported.
+    """The settings of the export of the student.
 
     Attributes:
         thresholds: whether the thresholds are fitted to the held-out examples.
@@ -126,7 +128,7 @@ class Export:
 class Plan:
     """All settings of a recipe. Without a `teacher`, the student learns from the labels only.
 
-    `share` is the share of the epochs that each training of the ablations has.
+    `share` is the share of the epochs that each training of the ablations has. `document` is the content of the file.
     """
 
     seed: int
@@ -142,7 +144,9 @@ class Plan:
 
     @classmethod
     def load(cls, path: Path) -> Plan:
-        """Read a file; InvalidInput names the invalid setting."""
+        """Return the settings in a TOML file. Raises InvalidInput, which names the invalid setting, or says that the
+        file cannot be read.
+        """
         document = _document(path)
         try:
             for role in {"student", "teacher"} & document.keys():
@@ -187,9 +191,10 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _with_encoder(row: dict[str, Any], role: str, path: Path) -> dict[str, Any]:
-    """Return the row of a student or teacher.
+    """Return the table of the student or the teacher (`role`) in a recipe.
 
-    If it has `like`, its encoder comes from another recipe in the same folder.
+    If the table has `like`, the name of another recipe in the same folder, the encoder comes from that recipe, and the
+    training from this table.
     """
     if "like" not in row:
         return row

@@ -13,7 +13,8 @@ from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FIL
 
 
 def write_release(reader: Path, folder: Path) -> tuple[Path, str]:
-    """Write `ID-REVISION.tar` into `folder`, with the packed ONNX file; return its path and its SHA-256.
+    """Write the release file `ID-REVISION.tar` of the reader in the folder `reader` to `folder`. The ONNX file in it is
+    compressed. Return the path and the SHA-256 of the release file.
 
     The same reader gives the same bytes.
     """

@@ -1,7 +1,8 @@
 """The steps that make a reader. Finished steps are skipped, and a stopped step is resumed.
 
 A finished step writes `<step>.json` into the folder of the recipe, with its dependencies and its report. If a step has
-results from other settings or data, the recipe does not overwrite them. It raises an error that says what to remove.
+results from other settings or data, the recipe does not overwrite them. Instead, it raises an error that says what to
+remove.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Recipe:
     Args:
         checkout: the folder of the repository.
         shared: the folder of additional data; missing data is left out.
-        wheels: the folder for wheels; default: in the folder of the recipe.
+        wheels: the folder for fetched packages (wheels); None: the folder `wheels` in the folder of the recipe.
+        stopping: returns whether a training should stop now.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class Recipe:
         self._wheels = wheels or folder / "wheels"
 
     def run(self) -> dict[str, Any]:
-        """Run all unfinished steps; return the reports of all steps."""
+        """Run all steps that are not finished. Return the reports of all steps, by name."""
         return {
             **self.prepare(),
             "student": self.trained("student", self.plan.student_training, self.distillation),
@@ -72,7 +74,7 @@ class Recipe:
         }
 
     def prepare(self) -> dict[str, Any]:
-        """Run all steps before the student; return their reports."""
+        """Run all steps before the training of the student. Return their reports, by name."""
         (self.folder / "data").mkdir(parents=True, exist_ok=True)
         reports = {"encoders": self.encoders(), "data": self.data(), "mining": self.mining()}
         if self.plan.teacher_training is not None:
@@ -80,10 +82,11 @@ class Recipe:
         return reports
 
     def step(self, name: str, depends: Any, work: Callable[[], Any]) -> Any:
-        """Run a step and store its report, or return the report of an earlier call.
+        """Do `work` and store its result as the report of the step `name`. If an earlier call has finished the step,
+        return its report instead. Raises InvalidInput if the earlier call had other values in `depends`.
 
         Args:
-            depends: the JSON-ready values on which the result depends.
+            depends: the values on which the result depends, of types that JSON can represent.
         """
         record = self.folder / f"{name}.json"
         wanted = json.loads(json.dumps(depends))
@@ -106,7 +109,9 @@ class Recipe:
         return json.loads(json.dumps(report))
 
     def encoders(self) -> dict[str, str]:
-        """Fetch or create the encoders of the student and the teacher; return the origin of each encoder."""
+        """Fetch or create the encoders of the student and the teacher. Return the origin of each encoder as text, by
+        "student" and "teacher".
+        """
 
         def work(name: str, encoder: Encoder) -> str:
             folder = self.folder / "encoders" / name
@@ -132,8 +137,9 @@ class Recipe:
         shutil.copytree(source, folder, dirs_exist_ok=True)
 
     def data(self) -> dict[str, Any]:
-        """Collect the data, hold out some examples of the project's own data, and remove all other examples that share
-        sentences with them.
+        """Write the labelled data of the recipe to one file for each name, without the examples that are held out of
+        the project's own data, and without the examples that share sentences with them. The held-out examples get a
+        file, too. Return the numbers of examples.
         """
         found = {data.name: self._files(data) for data in self.plan.data}
         depends = {
@@ -175,11 +181,13 @@ class Recipe:
         return [example for path in files for example in _some(load_dataset(path).examples, data.passages)]
 
     def file(self, name: str) -> Path:
-        """Return the path of the data with a name, in the form of stages: `name`, `name:groups` or `name:pairs`."""
+        """Return the path of the file with the data of this name. The name has the form that stages use: `name`,
+        `name:groups` or `name:pairs`. The file may be missing.
+        """
         return self.folder / "data" / f"{name.replace(':', '-')}.jsonl.gz"
 
     def mining(self) -> dict[str, Any]:
-        """Mine groups for all data with mining settings; return the reports.
+        """Mine groups for all data whose settings ask for mining. Return the reports, by the name of the data.
 
         Pairs are also mined if the settings have a number of pairs (`unlabelled`).
         """
@@ -199,14 +207,16 @@ class Recipe:
         return mine([self.file(name)], groups, settings, unlabelled=wanted, progress=self.progress)
 
     def progress(self, stage: str, done: int, total: int) -> None:
-        """Show the progress of a step."""
+        """Show the progress of the part `stage` of a step: `done` of `total` items are done."""
         if done == 0:
             self.watcher.start(stage, 0, total)
         self.watcher.step(done, total, None, 0)
 
     @property
     def distillation(self) -> Distillation | None:
-        """The teacher and the file of its outputs; None if the recipe has no teacher."""
+        """The trained teacher and the file of its outputs, from which the student learns; None if the recipe has no
+        teacher.
+        """
         if self.plan.teacher is None:
             return None
         return Distillation(self.folder / "outputs.npz", str(self.folder / "teacher"))
@@ -214,7 +224,8 @@ class Recipe:
     def trained(
         self, name: str, training: Training, distillation: Distillation | None, *, base: str = "", share: float = 1.0
     ) -> Any:
-        """Train a network, or resume its stopped training; return the training record.
+        """Train a network, or resume its training if it was stopped. Return the training record. With `distillation`,
+        the network also learns from a teacher.
 
         Args:
             name: the name of the step, and of the folder of the trained checkpoint.
@@ -247,7 +258,9 @@ class Recipe:
         return self.step(name, depends, work)
 
     def _present(self, training: Training) -> tuple[Training, list[str]]:
-        """Return the training with the existing data only, and the names of missing data."""
+        """Return the training with only the data whose files exist, and the names of the missing data. Raises
+        InvalidInput if all data is missing.
+        """
         stages, missing = [], []
         for stage in training.stages:
             there = tuple(name for name in stage.data if self.file(name).is_file())
@@ -259,7 +272,7 @@ class Recipe:
         return replace(training, stages=tuple(stages)), missing
 
     def _stage_file(self, name: str, parts: Sequence[str]) -> Path:
-        """Write all data of a stage to one file, and return its path."""
+        """Write the data with the names `parts` to one file, the training file of a stage, and return its path."""
         path = self.file(f"stage-{name}")
         lines = b"".join(gzip.decompress(self.file(part).read_bytes()) for part in parts)
         data = gzip.compress(lines, mtime=0)
@@ -268,7 +281,7 @@ class Recipe:
         return path
 
     def export(self) -> Any:
-        """Export the student as a reader."""
+        """Export the trained student as a reader in the folder `reader`, and return the manifest."""
         wanted = self.plan.export
         evaluation = sorted(path for pattern in wanted.evaluation for path in self._shared.glob(pattern))
         held_out = self.file(HELD_OUT)
@@ -298,8 +311,8 @@ class Recipe:
         return self.step("export", depends, work)
 
     def _calibration(self) -> Path:
-        """Write the labelled examples of all data to a file, in random order, and return its path. The export uses some
-        of them, spread over the file.
+        """Write the labelled examples of all data to a file, in random order, and return the path of the file. The
+        export uses some of these examples, spread over the file.
         """
         names = [data.name for data in self.plan.data if self.file(data.name).is_file()]
         examples = [example for name in names for example in load_dataset(self.file(name)).examples]
@@ -310,14 +323,16 @@ class Recipe:
 
 
 def _some(examples: list[Labelled], passages: int) -> list[Labelled]:
-    """Return the examples of a number of contexts, spread over the file."""
+    """Return the examples of at most `passages` contexts, which are spread over all contexts of `examples`."""
     contexts = list(dict.fromkeys(example.context for example in examples))
     chosen = {contexts[number * len(contexts) // passages] for number in range(min(passages, len(contexts)))}
     return [example for example in examples if example.context in chosen]
 
 
 def _first_difference(known: Any, wanted: Any, where: str = "") -> str:
-    """Return the first difference between two JSON values, with both values."""
+    """Return a text that names the first difference between two JSON values, with both values. `where` is the path to
+    these values in the whole document.
+    """
     if isinstance(known, dict) and isinstance(wanted, dict):
         for name in [*known, *wanted]:
             if known.get(name) != wanted.get(name):

@@ -1,6 +1,6 @@
 """Makes tiny random encoders, with tokenizers of the real families and the vocabulary of the bundled reader.
 
-They replace the real encoders in tests of the recipe.
+Such encoders replace the real encoders in tests of the recipe.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 
 
 def save(folder: Path, family: str, seed: int) -> None:
-    """Write an encoder of the family `bert` or `mpnet` and its tokenizer."""
+    """Write an encoder of the family `bert` or `mpnet` with random weights, and its tokenizer, to `folder`. `seed`
+    determines the weights.
+    """
     import torch
     from transformers import BertConfig, BertModel, MPNetConfig, MPNetModel
 

@@ -33,7 +33,8 @@ class BaseNetwork:
     """The network to train, and its tokenizer.
 
     Attributes:
-        new_head: whether the span head has random weights.
+        new_head: whether the span head (the layer that makes the start and end logits) has random weights, because the
+            checkpoint has no such head.
         inputs: the names of the network's inputs.
         max_tokens: the length of the longest input in tokens. The network's positions and the tokenizer limit it.
     """
@@ -67,8 +68,8 @@ def require_train_extra() -> None:
 
 
 def choose_machine(device: str, precision: str) -> Machine:
-    """Return the device and arithmetic for these settings, which can be `auto`. InvalidInput if the requested device is
-    not available.
+    """Return the device and arithmetic for the settings `device` and `precision`, each of which can be `auto`. Raises
+    InvalidInput if the requested device is not available.
     """
     import torch
 
@@ -86,7 +87,8 @@ def choose_machine(device: str, precision: str) -> Machine:
 def load_base(source: str, settings: TrainingSettings, device: str) -> BaseNetwork:
     """Load a checkpoint or a reader from a local folder, or a checkpoint with a Hugging Face hub id.
 
-    ModelError if it cannot be used. InvalidInput if the network reads fewer tokens than `settings.max_tokens`.
+    Raises ModelError if the checkpoint or reader cannot be used. Raises InvalidInput if the network reads fewer tokens
+    than `settings.max_tokens`.
     """
     if source and is_reader(Path(source)):
         with tempfile.TemporaryDirectory() as checkpoint, quiet_transformers():
@@ -121,7 +123,7 @@ def _positions(config: Any) -> int:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the software that a run's result depends on."""
+    """Return the versions of Python and of the packages on which the result of a run depends, by name."""
     found = {name: version(name) for name in ("torch", "transformers", "tokenizers", "numpy", "qa-cluster")}
     return {"python": platform.python_version(), **found}
 
@@ -174,7 +176,8 @@ def _config(source: str, local: bool, settings: TrainingSettings) -> Any:
 
     files = {"local_files_only": local, "trust_remote_code": False}
     config = _loading("config", source, local, lambda: AutoConfig.from_pretrained(source, **files))
-    if config.num_labels != 2:  # the encoder comes from a classifier
+    # the encoder comes from a classifier, so the config has a different number of outputs than a span head
+    if config.num_labels != 2:
         config.num_labels = 2
     if settings.attention_dropout is not None:
         for name in _ATTENTION_DROPOUT:

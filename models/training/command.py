@@ -39,7 +39,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by Ctrl-C or SIG
 
 
 def add_train(commands: Any) -> None:
-    """Add the command to the subparsers of `qa-cluster model`."""
+    """Add the parser of the command `train` to the subcommands of `qa-cluster model`."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "train",
         help="fine-tune a checkpoint or an encoder on labelled questions",

@@ -21,13 +21,15 @@ _CHUNK = 512
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The windows of examples, in one array. Window `i` has the tokens `bounds[i]` to `bounds[i + 1]`.
+    """The windows of examples, in one array. Window `i` has the tokens from `bounds[i]` up to, but not including,
+    `bounds[i + 1]`.
 
     Attributes:
-        ids, types: int32 and uint8 [tokens].
+        ids, types: int32 and uint8 [tokens], the ids and the types of the tokens of all windows.
         bounds: int64 [windows + 1].
-        starts, ends: int32 [windows], the positions of the answer's first and last token; both 0 if there is no answer.
-        owners: int32 [windows], the number of the window's example.
+        starts, ends: int32 [windows], the positions of the answer's first and last token in the window; both are 0 if
+            the window has no answer.
+        owners: int32 [windows], the number of the window's example, from 0.
         spans: int32 [tokens, 2], the code points of a token in the context; `PREFIX` for tokens of the prefix,
             `OUTSIDE` for all others.
         groups: int32 [windows], the number of the example's group, ascending.
@@ -94,7 +96,7 @@ class WindowEncoder:
 
     @classmethod
     def of(cls, tokenizer: Any, settings: TrainingSettings, *, title_share: float, seed: str = "") -> "WindowEncoder":
-        """Return an encoder with the sizes of these settings."""
+        """Return an encoder whose sizes in tokens come from these settings."""
         sizes = {name: getattr(settings, name) for name in ("max_tokens", "doc_stride", "max_question_tokens")}
         return cls(tokenizer, **sizes, title_share=title_share, seed=seed)
 
@@ -132,7 +134,7 @@ class WindowEncoder:
                 yield from rows
 
     def _prefix(self, example: Labelled) -> list[int]:
-        """Return the ids of the context's prefix.
+        """Return the token ids of the prefix of an example's context; an empty list if the context gets no prefix.
 
         Either all contexts of a question have a prefix, or no context has one.
         """
@@ -143,7 +145,9 @@ class WindowEncoder:
         return prefix_ids(example.title, example.section, ids_of)
 
     def _encodings(self, examples: Sequence[Labelled], reserved: int) -> Iterator[tuple[int, Any]]:
-        """Yield each window with the number of its example. The window has space for `reserved` more tokens."""
+        """Yield the windows of the examples. Each window comes after the number of its example in `examples`. It has
+        space for `reserved` more tokens.
+        """
         encoded = self._tokenizer(
             self._short_questions(examples),
             [example.context for example in examples],
@@ -166,7 +170,9 @@ class WindowEncoder:
 
 
 def _with_prefix(owner: int, encoding: Any, prefix: Sequence[int]) -> _Row:
-    """Return the window with the prefix between question and context."""
+    """Return the tokens of a window, with the ids `prefix` inserted between question and context. `owner` is the number
+    of the window's example.
+    """
     spans = np.array(encoding.offsets, np.int32).reshape(-1, 2)
     spans[[sequence != 1 for sequence in encoding.sequence_ids]] = OUTSIDE
     ids, types = np.array(encoding.ids, np.int32), np.array(encoding.type_ids, np.uint8)
@@ -180,7 +186,9 @@ def _with_prefix(owner: int, encoding: Any, prefix: Sequence[int]) -> _Row:
 
 
 def _group_numbers(examples: Sequence[Labelled]) -> NDArray[np.int32]:
-    """Number the groups from 0, int32 [examples]. An example without a group is a group of its own."""
+    """Return the number of each example's group, from 0, int32 [examples]. Neighbouring examples with the same `group`
+    are one group. An example without a group is a group of its own.
+    """
     fresh = [
         number == 0 or example.group == ALONE or example.group != examples[number - 1].group
         for number, example in enumerate(examples)
@@ -189,7 +197,9 @@ def _group_numbers(examples: Sequence[Labelled]) -> NDArray[np.int32]:
 
 
 def _label(spans: NDArray[np.int32], example: Labelled) -> tuple[int, int]:
-    """Return the positions of the answer's first and last token; (0, 0) if the window lacks a part of the answer."""
+    """Return the positions of the answer's first and last token in a window; (0, 0) if the example has no answer, or if
+    the window lacks a part of it. `spans` has the code points of the window's tokens.
+    """
     if example.answer_start < 0:
         return 0, 0
     # Ignore white space at the answer's ends, which belongs to no token. Otherwise, an answer at the end of a window
@@ -207,7 +217,8 @@ def _label(spans: NDArray[np.int32], example: Labelled) -> tuple[int, int]:
 
 
 def group_rows(windows: Windows, *, batch_size: int, batch_tokens: int) -> list[NDArray[np.int64]]:
-    """Return the numbers of the windows (rows) of each group, ascending, at most as many as fit into one step.
+    """Return, for each group, the numbers of its windows (rows), ascending. A group gets at most as many rows as fit
+    into one training step: `batch_size` windows and `batch_tokens` padded tokens.
 
     If a group has more rows, the rows without an answer are left out first, the last rows first.
     """
@@ -228,7 +239,8 @@ def group_batches(
     batch_tokens: int,
     seed: list[int],
 ) -> list[NDArray[np.int64]]:
-    """Return the batches of one epoch in random order, as arrays of row numbers. A batch has whole groups.
+    """Return the batches of one epoch in random order, as arrays of row numbers. A batch has whole groups. `groups` has
+    the rows of each group (`group_rows`), and `lengths` has the number of tokens of each row.
 
     Groups of similar length share a batch of at most `batch_size` windows and `batch_tokens` padded tokens.
     """

@@ -27,11 +27,12 @@ LOSS_STEPS = 100
 
 
 class StageLoop:
-    """Trains one stage, starting at a position. After every step it calls `report(steps done, total steps, loss,
-    rows)`.
+    """Trains the stage with the number `number` (from 0), starting at a position. `steps` is the number of steps of the
+    stage. After every step, `run` calls `report(steps done, total steps, loss, rows)`, where `rows` is the number of
+    windows of the step.
 
-    With `grouped`, a step has whole groups. `left_out` is the number of windows that do not fit into their group's
-    step.
+    With `grouped`, a step has whole groups. `left_out` is the number of windows that are not trained on, because their
+    group has more windows than fit into one step.
     """
 
     def __init__(
@@ -69,7 +70,9 @@ class StageLoop:
         save: Callable[[], None],
         stopping: Callable[[], bool],
     ) -> bool:
-        """Train to the end of the stage and return True. If `stopping()` becomes true, save and return False."""
+        """Train from `position` to the end of the stage, and return True. If `stopping()` returns True after a step,
+        call `save` and return False.
+        """
         self._base.network.train()
         return run_steps(
             position,
@@ -117,7 +120,9 @@ class StageLoop:
         return value
 
     def _gradients(self, rows: NDArray[np.int64], step: int) -> float:
-        """Compute the gradients of a batch and return its loss."""
+        """Compute the gradients of the batch with the windows `rows`, and return its loss. `step` is the number of the
+        step, for errors.
+        """
         import torch
 
         device, autocast = self._machine.device, self._machine.autocast
@@ -132,7 +137,9 @@ class StageLoop:
         return value
 
     def _require_finite(self, what: str, value: float, step: int) -> None:
-        """Raise ModelError if the value is not finite, because it would damage the weights and the saved state."""
+        """Raise ModelError if `value` is not finite, because such a value would damage the weights and the saved state.
+        `what` names the value in the error.
+        """
         if not math.isfinite(value):
             raise ModelError(
                 f"the {what} is {value} at step {step + 1} of stage {self._number + 1}: use a lower learning rate than "
@@ -151,7 +158,8 @@ def run_steps(
     save: Callable[[], None],
     stopping: Callable[[], bool],
 ) -> bool:
-    """Train on the batches that remain and return True. If `stopping()` becomes true, save and return False.
+    """Train on `batches`, the batches after `position`, and return True. If `stopping()` returns True after a step,
+    call `save` and return False. Also call `save` every `save_minutes` minutes. `position` is updated after each step.
 
     Args:
         train_step: trains on a batch, given the number of the step, and returns the loss.
@@ -182,7 +190,8 @@ def run_steps(
 def change_weights(
     network: Any, optimizer: Any, *, rate: float, max_norm: float, check: Callable[[float], None]
 ) -> None:
-    """Clip the norm of the gradient to `max_norm`, change the weights, and delete the gradients.
+    """Clip the norm of the gradient to `max_norm`, change the weights with the learning rate `rate`, and delete the
+    gradients.
 
     Args:
         check: is called with the norm of the gradient before clipping, and can prevent the change by raising an error.
@@ -197,7 +206,9 @@ def change_weights(
 
 
 def learning_rate(step: int, steps: int, peak: float, warmup: float) -> float:
-    """Return the rate of a step: it rises linearly to `peak` over the share `warmup`, then falls linearly to zero."""
+    """Return the learning rate of the step with the number `step` (from 0). The rate rises linearly to `peak` over the
+    share `warmup` of all steps, and then falls linearly to zero.
+    """
     rising = max(1, round(steps * warmup))
     if step < rising:
         return peak * (step + 1) / rising
@@ -205,7 +216,7 @@ def learning_rate(step: int, steps: int, peak: float, warmup: float) -> float:
 
 
 def make_optimizer(network: Any, weight_decay: float) -> Any:
-    """Return AdamW without weight decay for biases and layer norms."""
+    """Return an AdamW optimizer for the network. Biases and layer norms get no weight decay."""
     import torch
 
     decayed = [parameter for parameter in network.parameters() if parameter.ndim > 1]

@@ -21,7 +21,8 @@ _BATCH = 16
 def predict(
     base: BaseNetwork, windows: Windows, contexts: Sequence[str], device: str, report: Callable[[int, int], None]
 ) -> tuple[list[str], NDArray[np.float64]]:
-    """Return the text of the best span of each context, and its score over null, float64 [contexts].
+    """Return the text of the best span of each context, and the score over null of this span, float64 [contexts]. If a
+    context has no span, the text is empty and the score is -inf.
 
     The score of a span is the sum of its start and end logits, minus the sum of the logits at position 0. If a context
     has several windows, the best span of all windows is used.
@@ -82,7 +83,8 @@ def measure(
     *,
     titles: bool = False,
 ) -> dict[str, float]:
-    """Return exact match and F1 of the questions with an answer, and `separation`.
+    """Return, by name, the exact match and F1 of the questions with an answer, `separation`, and the numbers of
+    questions. `titles` is as in `reading_encoder`.
 
     `separation` is the share of pairs in which a question with an answer scores higher than a question without an
     answer (the area under the ROC curve).

@@ -1,4 +1,4 @@
-"""Pads windows into the arrays of a batch, and reads them with a network."""
+"""Pads windows to the arrays of a batch, and runs a network on the batch."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,9 @@ _LENGTH_STEP = 8
 
 
 def pad(windows: Windows, rows: NDArray[np.int64], base: BaseNetwork) -> dict[str, NDArray[np.int64]]:
-    """Return the network's inputs, int64 [rows, padded length]."""
+    """Return the inputs of the network for the windows with the numbers `rows`, by the name of the input, int64 [rows,
+    padded length] each.
+    """
     longest = int(windows.lengths[rows].max())
     length = min(-(-longest // _LENGTH_STEP) * _LENGTH_STEP, base.max_tokens)
     ids = np.full((len(rows), length), base.tokenizer.pad_token_id, np.int64)
@@ -26,7 +28,9 @@ def pad(windows: Windows, rows: NDArray[np.int64], base: BaseNetwork) -> dict[st
 
 
 def logits_of(base: BaseNetwork, windows: Windows, rows: NDArray[np.int64], machine: Machine) -> NDArray[np.float32]:
-    """Return the network's logits of first and last tokens, float32 [rows, 2, padded length]."""
+    """Return the network's logits of first and last tokens for the windows with the numbers `rows`, float32 [rows, 2,
+    padded length].
+    """
     import torch
 
     inputs = {name: torch.from_numpy(array).to(machine.device) for name, array in pad(windows, rows, base).items()}
@@ -40,7 +44,9 @@ def logits_of(base: BaseNetwork, windows: Windows, rows: NDArray[np.int64], mach
 
 
 def token_masks(windows: Windows, rows: NDArray[np.int64], length: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return two masks, bool [rows, length]: the tokens of the contexts, and the tokens of their prefixes."""
+    """Return two masks for the windows with the numbers `rows`, bool [rows, length]: the tokens of the contexts, and
+    the tokens of the prefixes of the contexts. `length` is the padded length.
+    """
     found = np.full((len(rows), length), -1, np.int32)
     for number, row in enumerate(rows):
         begin, end = windows.bounds[row], windows.bounds[row + 1]

@@ -1,6 +1,6 @@
 """Shows the progress of a run: a bar on a terminal, otherwise a line every 30 s.
 
-Both have the loss, the examples per second and the time left.
+The bar and the lines have the loss, the examples per second and the time left.
 """
 
 import time
@@ -15,7 +15,9 @@ _RECENT_STEPS = 200
 
 
 class _Step(NamedTuple):
-    """A report of progress: its time, and how many steps are done. One report may cover several steps."""
+    """A report of progress: its time, how many steps are done, the loss (None: there is no loss), and the number of
+    examples. One report may cover several steps.
+    """
 
     at: float
     done: int
@@ -30,17 +32,21 @@ class Watcher(Protocol):
         """Show one line of text."""
 
     def start(self, name: str, done: int, total: int) -> None:
-        """Show the start of a stage. `done` of its `total` steps are done already."""
+        """Show the start of the stage `name`. `done` of its `total` steps are done already, for example in a resumed
+        run.
+        """
 
     def step(self, done: int, total: int, loss: float | None, examples: int) -> None:
-        """Show the end of a step.
+        """Show the end of a step: `done` of the `total` steps of the stage are done now.
 
         `loss` is None if the stage has no loss. `examples` is the number of examples of the step; 0: not counted.
         """
 
 
 class ConsoleWatcher:
-    """Shows a run on a console, with mean loss and speed over the last steps. Use it as a context manager."""
+    """Shows a run on a console, with mean loss and speed over the last steps. The object is a context manager, which
+    shows bars only while it is open.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -69,7 +75,7 @@ class ConsoleWatcher:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def start(self, name: str, done: int, total: int) -> None:
-        """Start a bar."""
+        """Start a bar for the stage `name`, and stop the bar of the stage before."""
         self._name = name
         self._recent.clear()
         self._line_at = time.monotonic()

@@ -17,9 +17,11 @@ from .state import STATE_FILE
 def write_result(
     out: Path, record: dict[str, Any], save: Callable[[Path], None], *, again: str = "repeat the command with --resume"
 ) -> None:
-    """Write the checkpoint, which `save(folder)` writes into a folder, and the record; then delete the saved state.
+    """Write the checkpoint and the record to the folder `out`, and then delete the saved state of the run. `save` is
+    called with a new folder, and writes the files of the checkpoint to this folder.
 
-    ModelError if a file cannot be written. Then the saved state is kept, and `again` says how to use it.
+    Raises ModelError if a file of the checkpoint cannot be written. In this case, the saved state is kept, and the
+    error says with `again` how to resume from it.
     """
     partial = out / ".partial"
     shutil.rmtree(partial, ignore_errors=True)

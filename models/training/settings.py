@@ -18,7 +18,8 @@ _FORM = "FILE[:epochs[:learning rate[:share joined]]]"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One training file, with the number of epochs (may be a fraction) and the peak learning rate.
+    """A stage of the training: one training file, with the number of epochs (may be a fraction) and the peak learning
+    rate.
 
     `join` is the share of its examples whose context is joined with other contexts of the file.
     """
@@ -58,10 +59,12 @@ class TrainingSettings:
     A step has `batch_size` windows, or fewer to keep their padded size within `batch_tokens`.
 
     Attributes:
-        hold_out: number of examples of the last file that are not trained on.
-        attention_dropout: None: the value in the config of the base.
-        normalisation: of the loss; window: each window alone; shared: all windows of a group together; auto: shared for
-            groups, otherwise window.
+        hold_out: about how many examples of the last file are held out: they are not trained on, but measured at the
+            end.
+        warmup: the share of a stage's steps in which the learning rate rises.
+        attention_dropout: the dropout of the attention. None means the value in the config of the checkpoint to train.
+        normalisation: how the loss is normalised. window: each window alone; shared: all windows of a group together;
+            auto: shared for files with groups, otherwise window.
         null_weight: with shared normalisation, the weight of the loss that each window without an answer adds alone
             (`shared_loss`).
         title_share: the share of the questions whose contexts get title and section as a prefix.
@@ -92,7 +95,9 @@ class TrainingSettings:
     save_minutes: float = 10.0
 
     def __post_init__(self) -> None:
-        """Raise InvalidInput for the first value that is out of its limits."""
+        """Raise InvalidInput for the first setting that is out of its limits, unknown, or too large for another
+        setting.
+        """
         if not self.stages:
             raise InvalidInput(f"there is no training data: name at least one file with --data {_FORM}")
         for name, low, high in _LIMITS:
@@ -117,7 +122,7 @@ class TrainingSettings:
                 raise InvalidInput(f"unknown {name} {getattr(self, name)!r}; known: {', '.join(known)}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON-ready values."""
+        """Return the settings by name, as values that JSON can represent."""
         stages = [{**asdict(stage), "path": str(stage.path)} for stage in self.stages]
         return {**asdict(self), "stages": stages}
 

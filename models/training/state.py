@@ -14,7 +14,8 @@ _FORMAT = 1
 
 @dataclass(slots=True)
 class Position:
-    """The position of a run: its stage, the steps done in it, the seconds of training, and data for the record.
+    """The position of a run: the number of the stage (from 0), the steps done in this stage, the seconds of training,
+    and data for the training record.
 
     `losses` has a mean loss for every 100 steps. `stretch` has the losses of the steps after the last of these means.
     `data` describes the stages that have started.
@@ -29,7 +30,8 @@ class Position:
 
 
 def save_state(folder: Path, identity: dict[str, Any], position: Position, network: Any, optimizer: Any) -> None:
-    """Write everything that a resumed run needs, atomically. `optimizer` is None between two stages.
+    """Write everything that a resumed run needs to `folder`, atomically. `identity` describes the data and the settings
+    of the run. `optimizer` is None between two stages.
 
     If the write fails, for example on a full disk, it raises ModelError and keeps the previous state.
     """
@@ -62,7 +64,9 @@ def save_state(folder: Path, identity: dict[str, Any], position: Position, netwo
 
 
 def load_state(folder: Path, identity: dict[str, Any]) -> dict[str, Any]:
-    """Read a saved state; InvalidInput names the first difference if it belongs to different data or settings."""
+    """Return the saved state in `folder`. Raises InvalidInput, which names the first difference, if the state belongs
+    to other data or settings than `identity`. Raises ModelError if the state cannot be read.
+    """
     import torch
 
     path = folder / STATE_FILE
@@ -81,7 +85,9 @@ def load_state(folder: Path, identity: dict[str, Any]) -> dict[str, Any]:
 
 
 def restore(state: dict[str, Any], network: Any) -> Position:
-    """Restore the weights and the random generators; return the position of the run."""
+    """Restore the weights of the network and the random generators from a saved state. Return the position
+    of the run.
+    """
     import torch
 
     network.load_state_dict(state["network"])

@@ -12,14 +12,18 @@ class Interrupted(Exception):
 
 
 class StopRequest:
-    """The signal that asked the run to stop; 0: no signal yet."""
+    """A request to stop the run. `received` is the number of the signal that asked for the stop; 0 if no signal has
+    arrived yet.
+    """
 
     received = 0
 
 
 @contextmanager
 def stop_signals() -> Iterator[StopRequest]:
-    """Make the first Ctrl-C or SIGTERM request a stop. A second signal ends the run at once."""
+    """Make the first Ctrl-C or SIGTERM request a stop, and yield the request. A second signal has its usual effect, so
+    it ends the run at once. Outside the main thread, signals are not changed.
+    """
     stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread may handle signals

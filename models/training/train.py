@@ -56,13 +56,14 @@ def train(
     distillation: Distillation | None = None,
     stopping: Callable[[], bool],
 ) -> dict[str, Any]:
-    """Fine-tune `source` into the folder `out` and return the training record.
+    """Fine-tune the checkpoint, encoder or reader `source` (see `load_base`). Write the trained checkpoint to the
+    folder `out`, and return the training record. With `resume`, resume the stopped run in `out`.
 
     With `distillation`, the network also learns from the outputs of a teacher.
 
     Raises:
         InvalidInput: the data, the settings or a folder cannot be used.
-        ModelError: the base cannot be trained.
+        ModelError: `source` cannot be trained, or a file cannot be written.
         Interrupted: `stopping()` has returned True. The state is saved, or the outputs of the teacher so far.
     """
     require_train_extra()
@@ -81,7 +82,7 @@ def train(
 
 
 def _check_data(datasets: Sequence[Dataset], settings: TrainingSettings, distillation: Distillation | None) -> None:
-    """Raise InvalidInput for data that does not fit the settings."""
+    """Raise InvalidInput for data that does not fit the settings, and for missing data of the teacher."""
     for dataset, stage in zip(datasets, settings.stages, strict=True):
         name = repr(str(dataset.path))
         if dataset.unlabelled and distillation is None:
@@ -163,7 +164,9 @@ class _Run:
             )
 
     def train(self, resume: bool, stopping: Callable[[], bool]) -> Position:
-        """Train all remaining stages, and save the state after each."""
+        """Train all stages that are not finished, and save the state after each stage. Return the position at the end.
+        Raises Interrupted if `stopping()` returns True.
+        """
         outputs = self._outputs(stopping)
         state = load_state(self._out, self._identity()) if resume else None
         position = restore(state, self._base.network) if state else Position()
@@ -201,7 +204,9 @@ class _Run:
             raise Interrupted(f"stopped at step {position.step} of {loop.steps} of stage {number + 1}")
 
     def finish(self, position: Position, stopping: Callable[[], bool]) -> dict[str, Any]:
-        """Measure, write the checkpoint and the record, delete the saved state; return the record."""
+        """Measure the network on the held-out examples, write the checkpoint and the record, and delete the saved
+        state. Return the record.
+        """
         measured = self._measure(self._split.held_out, stopping) if self._split.held_out else None
         record = {
             "base": Path(self._source).resolve().name if Path(self._source).is_dir() else self._source,
@@ -221,7 +226,9 @@ class _Run:
         return record
 
     def _examples(self, number: int) -> list[Labelled]:
-        """Return the examples of a stage, some of them with joined contexts. Each call returns the same examples."""
+        """Return the training examples of the stage with the number `number`, some of them with joined contexts. Each
+        call returns the same examples.
+        """
         stage, settings = self._settings.stages[number], self._settings
         return join_contexts(
             self._split.training[number],
@@ -231,7 +238,9 @@ class _Run:
         )
 
     def _outputs(self, stopping: Callable[[], bool]) -> TeacherOutputs | None:
-        """Return the teacher's outputs for the examples of all stages; the teacher computes missing outputs."""
+        """Return the teacher's outputs for the examples of all stages; None without a teacher. If there is a checkpoint
+        of the teacher, it computes the missing outputs. Otherwise, missing outputs raise InvalidInput.
+        """
         distillation = self._distillation
         if distillation is None:
             return None
@@ -258,7 +267,9 @@ class _Run:
         return outputs
 
     def _objective(self, number: int, outputs: TeacherOutputs | None) -> tuple[Objective, bool]:
-        """Return the loss of a stage, and whether each step has only complete groups."""
+        """Return the object that computes the loss of a stage, and whether each step of the stage has only whole
+        groups. `outputs` are the outputs of the teacher, or None.
+        """
         settings, dataset = self._settings, self._datasets[number]
         examples = self._examples(number)
         self._watcher.say(f"tokenizing {len(examples)} examples of {dataset.path.name}")
@@ -274,7 +285,8 @@ class _Run:
     def _described(self, number: int, objective: Objective, left_out: int | None) -> dict[str, Any]:
         """Return the data of a stage, for the record.
 
-        `left_out` is the number of windows that fit into no step; None if the stage has no groups.
+        `left_out` is the number of windows that are not trained on (`StageLoop.left_out`); None if the stage has no
+        groups.
         """
         windows, dataset = objective.windows, self._datasets[number]
         description = {

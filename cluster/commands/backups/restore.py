@@ -91,7 +91,9 @@ def restore(  # noqa: PLR0917 - one parameter is one option
 
 
 def _run(restoring: Restoring, audit: Audit, what: dict[str, object]) -> RestoreOutcome:
-    """Restore, with one line in the audit log before the first write and one at the end."""
+    """Restore, and write one line to the audit log before the first write to the cluster, and one line at the end.
+    `what` has the values that both lines contain. If the restore fails before the first write, the log gets no line.
+    """
     begun = complete = False
 
     def begin() -> None:

@@ -108,8 +108,8 @@ def list_documents(  # noqa: PLR0917 - one parameter is one option
 
 
 def _pages(client: ClusterClient, cursor: str, limit: int, choice: ChoiceArguments) -> DocumentPage:
-    """Return up to `limit` documents. One reply of the cluster has at most `MAX_PAGE` documents, so send several
-    requests if needed.
+    """Return up to `limit` documents from `cursor` on (empty: from the first document), with the cursor for the rest.
+    One reply of the cluster has at most `MAX_PAGE` documents, so send several requests if needed.
     """
     found: list[DocumentEntry] = []
     following: str | None = cursor
@@ -121,7 +121,9 @@ def _pages(client: ClusterClient, cursor: str, limit: int, choice: ChoiceArgumen
 
 
 def _short(text: str) -> str:
-    """Return the start of a text, on one line. The JSON has the whole text."""
+    """Return the start of a text, at most `_MAX_SHOWN_CHARS` characters on one line. The output of --json has the whole
+    text instead.
+    """
     line = " ".join(text.split())
     return line if len(line) <= _MAX_SHOWN_CHARS else line[: _MAX_SHOWN_CHARS - 2] + ".."
 
@@ -195,7 +197,9 @@ def show(
 
 
 def _file(metadata: Mapping[str, Any]) -> str:
-    """Return the source file of a document and the sizes of its source map; empty if it has no source map."""
+    """Return the source file of a document and the sizes of its source map, as a text for the user. Return an empty
+    text if the metadata has no source map.
+    """
     if FIELD not in metadata:
         return ""
     size = f"{len(json_module.dumps(metadata[FIELD], ensure_ascii=False).encode()):,} bytes in metadata.{FIELD}"
@@ -285,7 +289,9 @@ def _update_by_id(
 def _update_matching(
     client: ClusterClient, fields: dict[str, Any], remove: tuple[str, ...], choice: ChoiceArguments
 ) -> MetadataUpdate:
-    """Update in steps of some seconds, and show the number of documents after each step."""
+    """Update the documents that match `choice` with several requests, each of at most `_STEP_SECONDS`. Show the number
+    of documents after each request. Return the sum of all replies.
+    """
     found = MetadataUpdate(0, 0, 0, False, "")
     with console.progress("updating", None) as advance:
         while found.next_cursor is not None:

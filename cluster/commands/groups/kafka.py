@@ -1,5 +1,5 @@
-"""`qa-cluster kafka answer` and `kafka ingest`: start the adapter for Kafka. They import the adapter by name, because
-it needs the extra `kafka`.
+"""`qa-cluster kafka answer` and `kafka ingest`: start the adapter for Kafka. Both commands import the adapter by name,
+and only when they run, because the adapter needs the extra `kafka`.
 """
 
 from __future__ import annotations
@@ -138,8 +138,9 @@ def answer(
             "buffer": buffer or 8 * concurrency,
             "attempts": attempts,
             "exactly_once": exactly_once,
-            # If Kafka gives a partition to another process, the questions in progress have this time to end. The time
-            # can be short, because questions change nothing: the other process asks an unfinished question again.
+            # If Kafka gives a partition to another process, the questions of the partition that are in progress have
+            # this time to end. The time can be short, because questions change nothing, and the other process asks an
+            # unfinished question again.
             "revoke_seconds": 2.0,
             "linger_seconds": linger_ms / 1000,
             "drain_seconds": drain_seconds,

@@ -241,7 +241,9 @@ def _check_labelled(documents: Path | None, by: list[str] | None, *, fit: bool) 
 
 
 def _check_running(file: Path, context_tokens: int | None, *, plain: bool) -> None:
-    """Refuse a file that cannot be ingested into a running cluster, and --context-tokens, which has no effect there."""
+    """Refuse a file that cannot be ingested into a running cluster, and the option --context-tokens, which has no
+    effect on a running cluster.
+    """
     if file.suffix.lower() != ".json" and not plain:
         raise typer.BadParameter(
             f"{file}: the contexts of a .jsonl file cannot be ingested into a running cluster: leave out --running and"
@@ -255,7 +257,7 @@ def _check_running(file: Path, context_tokens: int | None, *, plain: bool) -> No
 
 
 def _check_writable(out: Path | None) -> None:
-    """Refuse an output file that cannot be written, before minutes of work."""
+    """Refuse an output file that cannot be written, before the measuring starts, which takes minutes."""
     if out is not None and not (out.parent.is_dir() and os.access(out if out.exists() else out.parent, os.W_OK)):
         raise typer.BadParameter(
             f"{str(out)!r} cannot be written: choose a file in an existing, writable folder", param_hint="--out"
@@ -263,7 +265,9 @@ def _check_writable(out: Path | None) -> None:
 
 
 def _report(measuring: _Measuring, *, json: bool, out: Path | None) -> None:
-    """Measure, print the report, and write it with all answers to `out`."""
+    """Call `measuring`, print the report, and write the report with all answers to the file `out`, unless it is None.
+    `measuring` returns the report and the answers.
+    """
     with until_signal():
         report, answers = measuring()
     if out is not None:

@@ -52,14 +52,18 @@ def list_readers(context: typer.Context, json: Json = False, timeout: Timeout = 
 
 
 def _default_text(row: dict[str, Any]) -> str:
-    """Return whether a reader is the default on all shards, on some (after an incomplete change), or on none."""
+    """Return the text for a row of `summary`: whether the reader is the default on all shards ("yes"), on some shards
+    after an incomplete change ("on 1 of 3"), or on no shard (empty).
+    """
     if row["default"]:
         return "yes"
     return f"on {len(row['default_on'])} of {row['shards']}" if row["default_on"] else ""
 
 
 def summary(found: dict[str, list[ShardReader]]) -> list[dict[str, Any]]:
-    """Return one row for each reader and encoder of the cluster, the default reader first."""
+    """Return one row for each reader and encoder of the cluster, the default reader first, then by name. `found` has
+    the readers of each shard, by the shard's address. The keys of a row are those of `qa-cluster model list --json`.
+    """
     by_name: dict[str, dict[str, ShardReader]] = {}
     for address, entries in found.items():
         for entry in entries:

@@ -77,7 +77,7 @@ def load(  # noqa: PLR0917 - one parameter is one option
 
 
 def _set_up_functions(settings: Settings, url: str) -> None:
-    """Set up partitions and functions if the cluster lacks them."""
+    """Register qa-cluster's own functions on all shards, and set up the partitions, if a shard lacks the functions."""
     with shards_of(settings, url) as shards:
         lacking = not all(shard_readers.has_functions(client) for _, client in shards)
     if lacking:

@@ -21,6 +21,8 @@ TIMEOUT_SECONDS = 300.0
 
 
 def operation_of(context: typer.Context, seconds: float) -> tuple[Settings, ClusterOperation]:
-    """Return the settings of this run, and an operation on the cluster with the time limit of the command."""
+    """Return the settings of the command, and an operation on all shards of the cluster that has a time limit of
+    `seconds`.
+    """
     settings = load_settings(context).settings
     return settings, ClusterOperation.begin(settings, cluster_url(settings), seconds, console.step)

@@ -1,4 +1,4 @@
-"""Makes the vectors of a batch, with their gradients."""
+"""Makes the vectors of a batch of texts, through which the gradients of the network can be computed."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,8 @@ from ...checkpoints.encoder_checkpoint import CONTEXT_TOKENS, MAX_QUESTION_TOKEN
 from ...examples.labelled import Labelled
 from ..base import Machine
 
-# Texts are embedded in parts of similar length, because padding costs as much time as tokens.
+# The number of texts that are embedded together. Texts of similar length are embedded together, because padding costs
+# as much time as tokens.
 _PART = 24
 
 

@@ -13,14 +13,15 @@ _LEAST_ANSWER = 4
 
 @dataclass(frozen=True, slots=True)
 class RankingExample:
-    """A question, the passage with its answer, and mined passages without the answer."""
+    """A question (`text`), the passage with its answer, and mined passages without the answer."""
 
     text: str
     passage: Labelled
     negatives: tuple[Labelled, ...] = ()
 
     def may_be_answered_by(self, passage: Labelled) -> bool:
-        """Return whether the passage is the question's own passage, or contains the words of the question's answer.
+        """Return whether the passage is the question's own passage, or contains the text of the question's answer
+        (upper and lower case do not matter).
 
         An answer of fewer than `_LEAST_ANSWER` characters is not searched in other passages.
         """
@@ -31,7 +32,8 @@ class RankingExample:
 
 
 def ranking_examples(examples: Sequence[Labelled]) -> list[RankingExample]:
-    """Return the questions that have a passage with an answer near its start (`_LATEST_ANSWER`).
+    """Return the questions that have a passage with an answer near the start of the passage (`_LATEST_ANSWER`), each
+    with the first such passage.
 
     Only questions of groups have negatives.
     """

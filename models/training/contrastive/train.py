@@ -69,7 +69,8 @@ def train_encoder(
     *,
     stopping: Callable[[], bool],
 ) -> dict[str, Any]:
-    """Train the encoder in `checkpoint` on files of groups or examples, into the folder `out`; return the record.
+    """Train the encoder in `checkpoint` on files of groups or examples. Write the trained encoder to the folder `out`,
+    and return the training record.
 
     If `out` has the state of a stopped run with the same data and settings, the run resumes there.
 
@@ -112,7 +113,7 @@ def train_encoder(
 
 
 class _Run:
-    """The network, its optimizer and the questions of a run."""
+    """The network, its optimizer and the questions of a training run. `steps` is the number of steps of the run."""
 
     def __init__(self, checkpoint: Path, questions: Sequence[RankingExample], settings: ContrastiveSettings) -> None:
         import torch
@@ -132,7 +133,9 @@ class _Run:
         self.steps = len(questions) // settings.batch_size
 
     def restore(self, out: Path, identity: dict[str, Any]) -> Position:
-        """Restore the state in `out`, if there is one, and return the position of the run."""
+        """Restore the state of a stopped run in `out`, and return its position. If there is no state, return the
+        position at the start. `identity` describes the data and the settings, which must be the same.
+        """
         if not (out / STATE_FILE).is_file():
             return Position()
         state = load_state(out, identity)
@@ -146,7 +149,9 @@ class _Run:
     def train(
         self, position: Position, watcher: Watcher, save: Callable[[], None], stopping: Callable[[], bool]
     ) -> bool:
-        """Do the steps that remain and return True. If `stopping()` becomes true, save and return False."""
+        """Do the steps after `position`, and return True. If `stopping()` returns True after a step, call `save` and
+        return False.
+        """
         size = self._settings.batch_size
         watcher.start("training the encoder", position.step, self.steps)
         return run_steps(
@@ -161,7 +166,9 @@ class _Run:
         )
 
     def write(self, folder: Path) -> None:
-        """Write the checkpoint. The files of the tokenizer stay the same, so that stored tokens stay valid."""
+        """Write the checkpoint to `folder`. The files of the tokenizer are copied unchanged, so that stored tokens stay
+        valid.
+        """
         self._network.to("cpu").save_pretrained(folder)
         for name in _TOKENIZER_FILES:
             if (self._checkpoint / name).is_file():

@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 LOW = -1e9
-"""The score of positions that are not candidates. It is finite, so that a window without candidates has a gradient."""
+"""The score of positions that are not candidates. The score is finite, so that a window without candidates has a
+gradient.
+"""
 
 
 def span_loss(output: Any, starts: NDArray[np.int64], ends: NDArray[np.int64], banned: Any | None = None) -> Any:
@@ -101,13 +103,17 @@ def distillation_loss(output: Any, wanted: tuple[Any, Any], *, context: Any, tem
 
 
 def scores_over_null(logits: Any, context: Any) -> Any:
-    """Return [windows, length]: the logits of the context minus the logit of position 0; `LOW` elsewhere."""
+    """Return the scores over null, [windows, length]: at the tokens of the context (`context`), the logit minus the
+    logit of position 0; at all other positions, `LOW`.
+    """
     logits = logits.float()
     return (logits - logits[:, :1]).masked_fill(~context, LOW)
 
 
 def _members(groups: NDArray[np.integer[Any]], device: Any) -> Any:
-    """Return the rows of each group, int64 [groups, rows of the largest group], padded with -1."""
+    """Return the numbers of the rows (windows) of each group, int64 [groups, rows of the largest group], padded with
+    -1. `groups` has the group of each row.
+    """
     import torch
 
     parts = np.split(np.arange(len(groups)), np.flatnonzero(np.diff(groups)) + 1)

@@ -1,5 +1,5 @@
-"""The loss of a batch: the loss against the labels, normalised for each window or each group of windows, and the
-distance to the teacher's outputs.
+"""Computes the loss of a batch: the loss against the labels, normalised for each window or for each group of windows,
+and the distance to the teacher's outputs.
 """
 
 from dataclasses import dataclass
@@ -55,7 +55,9 @@ class Objective:
 
 
 class _OutputRows:
-    """Some rows of the output of a network, with the two attributes that the losses read."""
+    """Some rows of the output of a network, with the attributes `start_logits` and `end_logits`, which the
+    losses read.
+    """
 
     def __init__(self, output: Any, rows: NDArray[np.int64]) -> None:
         self.start_logits = output.start_logits[rows]

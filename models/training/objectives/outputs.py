@@ -38,8 +38,10 @@ class TeacherOutputs:
             its last one.
         counts: int32 [W], the number of positions in the window: the tokens of the context.
         places: int32 [W, 2, TOP], the starts of the best first tokens, and the ends of the best last tokens.
-        scores: float16 [W, 2, TOP], their logits over null, best first; -inf if a window has fewer positions.
-        rests: float16 [W, 2], the score of all other positions: the logarithm of the mean of their exponentials.
+        scores: float16 [W, 2, TOP], the scores over null of the positions in `places`, best first; -inf if a window has
+            fewer positions.
+        rests: float16 [W, 2], the common score of all other positions: the logarithm of the mean of the exponentials of
+            their scores; -inf if there are no other positions.
     """
 
     keys: NDArray[np.uint64]
@@ -58,7 +60,7 @@ class TeacherOutputs:
 
     @classmethod
     def none(cls) -> "TeacherOutputs":
-        """Return empty outputs."""
+        """Return outputs without any pair."""
         shapes: dict[str, tuple[Any, tuple[int, ...]]] = dict.fromkeys(_ARRAYS, (np.int32, (0,)))
         shapes |= {"keys": (np.uint64, (0,)), "places": (np.int32, (0, 2, TOP))}
         shapes |= {"scores": (np.float16, (0, 2, TOP)), "rests": (np.float16, (0, 2))}
@@ -66,12 +68,14 @@ class TeacherOutputs:
 
     @classmethod
     def joined(cls, parts: Sequence["TeacherOutputs"]) -> "TeacherOutputs":
-        """Return the outputs of all parts together."""
+        """Return outputs with the pairs of all parts, in the order of `parts`."""
         parts = [cls.none(), *parts]
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS})
 
     def save(self, path: Path, identity: dict[str, Any]) -> None:
-        """Write a compressed file, atomically. `identity` describes the teacher and its limits."""
+        """Write the outputs to a compressed file, atomically. `identity` describes the teacher and its limits; the file
+        records it. Raises ModelError if the file cannot be written.
+        """
         header = np.frombuffer(json.dumps({"format": _FORMAT, **identity}, sort_keys=True).encode(), np.uint8)
         partial = path.with_name(f"{path.name}.partial")
         try:
@@ -86,9 +90,9 @@ class TeacherOutputs:
 
     @classmethod
     def load(cls, path: Path) -> tuple["TeacherOutputs", dict[str, Any]]:
-        """Read a file that `save` has written; return the outputs and the `identity`.
+        """Read a file that `save` has written. Return the outputs, and the `identity` in the file.
 
-        InvalidInput if the file cannot be read, is damaged, or has a different format.
+        Raises InvalidInput if the file cannot be read, is damaged, or has a different format.
         """
         try:
             with np.load(path, allow_pickle=False) as file:
@@ -110,10 +114,11 @@ def key_of(example: Labelled) -> int:
 
 
 def compressed(logits: NDArray[np.float32], places: NDArray[np.int32]) -> tuple[Any, Any, Any]:
-    """Return the `TOP` best places of a window, their scores, and the common score of all other positions (`rests`).
+    """Return the `TOP` best places of a window, the scores of these places, and the common score of all other positions
+    (see `TeacherOutputs`).
 
     Args:
-        logits: float32 [positions], over null.
+        logits: float32 [positions], the logit of each position minus the logit of the null.
         places: int32 [positions], the code point of each position.
     """
     scores = np.clip(logits, -_LARGEST, _LARGEST)

@@ -19,7 +19,7 @@ from .outputs import TeacherOutputs, key_of
 
 
 def require_outputs(outputs: TeacherOutputs, examples: Sequence[Labelled]) -> None:
-    """Raise InvalidInput if the outputs lack an example."""
+    """Raise InvalidInput if the outputs of a teacher lack one of the examples."""
     known = outputs.known
     lacking = sum(key_of(example) not in known for example in examples)
     if lacking:
@@ -49,7 +49,8 @@ class TeacherTargets:
         self._bounds = [(int(first[number]), int(first[number + 1])) for number in found]
 
     def rows(self, rows: NDArray[np.int64], length: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the distributions of first and last positions, float32 [rows, length] each.
+        """Return the teacher's distributions of the first and of the last position of the answer, for the windows with
+        the numbers `rows`, float32 [rows, length] each. `length` is the padded length of the windows.
 
         The sum of each row is 1.
         """
@@ -66,8 +67,8 @@ class TeacherTargets:
         return found[0], found[1]
 
     def _nearest(self, owner: int, spans: NDArray[np.int32]) -> int:
-        """Return the teacher's window that shares most text with these tokens of an example; -1 if no window shares
-        text.
+        """Return the number of the teacher's window that shares most text with the tokens of a student's window; -1 if
+        no window shares text. `owner` is the number of the example, and `spans` has the code points of the tokens.
         """
         first, last = self._bounds[owner]
         begins, ends = self._outputs.begins[first:last], self._outputs.ends[first:last]
@@ -85,7 +86,8 @@ class TeacherTargets:
         found = np.zeros(length)
         edges, places = spans[context, side], outputs.places[window, side, :named]
         low, high = spans[context[0], 0], spans[context[-1], 1]
-        # a first token at the end of the window is outside, and so is a last token at its start
+        # A first token that starts at the end of the window is outside of the window, and so is a last token that ends
+        # at the start of the window.
         inside = (places >= low) & (places < high) if side == 0 else (places > low) & (places <= high)
         nearest = context[np.abs(edges[None, :] - places[:, None]).argmin(axis=1)]
         np.add.at(found, np.where(inside, nearest, 0), shares)

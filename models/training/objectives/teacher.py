@@ -1,6 +1,7 @@
 """Lets a teacher read examples once, and stores its outputs in a file from which several students can learn.
 
-The work is done in parts. Finished parts stay on disk when a run is stopped, and the next call resumes after them.
+The work is done in parts of `PART` pairs of question and passage. Finished parts stay on disk when a run is stopped,
+and the next call resumes after them.
 """
 
 import fcntl
@@ -34,21 +35,23 @@ _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """A checkpoint to learn from: its folder, and whether it was trained on passages with prefixes."""
+    """A trained checkpoint that students learn from: its folder, and whether it was trained on passages with prefixes
+    (title and section).
+    """
 
     folder: Path
     titles: bool
 
     @classmethod
     def at(cls, source: str) -> "Teacher":
-        """Return the teacher in a folder; InvalidInput if the folder has no weights."""
+        """Return the teacher in the folder `source`. Raises InvalidInput if the folder has no weights."""
         folder = Path(source)
         if not source or not any((folder / name).is_file() for name in _WEIGHTS):
             raise InvalidInput(f"{source!r} has no weights of a teacher: name the folder of a trained checkpoint")
         return cls(folder, knows_titles(folder))
 
     def identity(self, settings: TrainingSettings) -> dict[str, Any]:
-        """Return the values on which the outputs depend, in addition to the examples."""
+        """Return the values on which the outputs of the teacher depend, in addition to the examples, by name."""
         weights = next(self.folder / name for name in _WEIGHTS if (self.folder / name).is_file())
         limits = {name: getattr(settings, name) for name in ("max_tokens", "doc_stride", "max_question_tokens")}
         return {"teacher": digest_of(weights), "titles": self.titles, **limits}
@@ -64,11 +67,12 @@ def teach(
     report: Callable[[int, int], None],
     stopping: Callable[[], bool],
 ) -> TeacherOutputs:
-    """Return the outputs for all examples, and add missing outputs to the file at `path`.
+    """Return the outputs of the teacher in the folder `source`: all outputs in the file `path`, and the outputs for the
+    examples that the file lacks. Add the new outputs to the file.
 
     Raises:
         InvalidInput: the file belongs to a different teacher or different limits, or another run is writing to it.
-        Interrupted: `stopping()` has returned True.
+        Interrupted: `stopping()` has returned True. The finished parts stay on disk.
     """
     teacher = Teacher.at(source)
     identity = teacher.identity(settings)
@@ -97,7 +101,9 @@ def teach(
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Lock the file of outputs against other runs, with a lock file next to it."""
+    """Lock the file of outputs against other runs while the context is open, with a lock file in the same folder.
+    Raises InvalidInput if another run holds the lock.
+    """
     lock_file = path.with_name(f"{path.name}.lock")
     try:
         lock = os.open(lock_file, os.O_CREAT | os.O_RDWR, 0o644)
@@ -121,7 +127,9 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _load_teacher(source: str, settings: TrainingSettings, machine: Machine) -> BaseNetwork:
-    """Load the teacher. The random generators keep their state, so that loading does not change the training."""
+    """Return the network of the teacher, for reading. The random generators keep their state, so that loading does not
+    change the training of the student.
+    """
     import torch
 
     with torch.random.fork_rng():
@@ -133,7 +141,9 @@ def _load_teacher(source: str, settings: TrainingSettings, machine: Machine) -> 
 
 
 def _load_matching(path: Path, identity: dict[str, Any]) -> TeacherOutputs:
-    """Load the outputs in a file; InvalidInput if they belong to a different teacher or different limits."""
+    """Return the outputs in a file. Raises InvalidInput if the outputs belong to a different teacher or different
+    limits than `identity`.
+    """
     outputs, found = TeacherOutputs.load(path)
     for name, value in identity.items():
         if found.get(name) != value:
@@ -169,7 +179,9 @@ def _read(
 
 
 def _window(windows: Windows, row: int, logits: NDArray[np.float32]) -> tuple[Any, ...]:
-    """Return the outputs of one window, in the order of the fields `begins` to `rests` of `TeacherOutputs`."""
+    """Return the outputs of the window with the number `row`, in the order of the fields `begins` to `rests` of
+    `TeacherOutputs`. `logits` has the teacher's logits of first and last tokens, [2, padded length].
+    """
     spans = windows.spans[windows.bounds[row] : windows.bounds[row + 1]]
     context = np.flatnonzero(spans[:, 0] >= 0)
     if not np.isfinite(logits[:, context]).all() or not np.isfinite(logits[:, 0]).all():
