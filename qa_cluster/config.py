@@ -685,9 +685,9 @@ def _read_file(path: Path) -> dict[str, Any]:
 def _is_foreign(variable: str, text: str) -> bool:
     """Return whether an environment variable that starts with ``QA_`` belongs to another program.
 
-    A name that is similar to the name of a setting counts as a misspelt setting. Kubernetes gives a container the
-    variable ``QA_HTTP_PORT=tcp://..`` for a service with the name ``qa-http``. So a variable of a port is foreign, too,
-    if its value is a URL of this form.
+    A variable is foreign if its name is neither the name of a setting nor similar to one. (A similar name is a misspelt
+    setting.) A variable of a port, such as ``QA_HTTP_PORT``, is also foreign if its value is a URL such as
+    ``tcp://..``, because Kubernetes sets this variable for a service with the name ``qa-http``.
     """
     name = variable.removeprefix(_PREFIX).lower()
     if name in SETTINGS:

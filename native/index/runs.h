@@ -36,7 +36,8 @@ void runs_free(Index *index);
 static inline bool id_is_live(const Index *index, uint64_t id, Place *place) {
     if (id < place->first || id >= place->end) *place = runs_find(index, id);
     if (place->document == NO_ITEM) return false;
-    /* Usually no document is open or has overdue work. Then all documents in the runs are live. */
+    /* Usually no document is open (index->pending), and no work of a commit, an abort or a removal is queued
+     * (index->work). Then all documents in the runs are live. */
     return (!index->pending && !index->work) || document_at(index, place->document)->state == DOCUMENT_LIVE;
 }
 

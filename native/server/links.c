@@ -9,7 +9,7 @@
 static RedisModuleUser *user;
 static int in_block;             /* 1 while an atomic block runs a command */
 static RedisModuleDict *links;   /* the keys are client ids */
-static RedisModuleDict *allowed; /* the commands that the worker's user may run by name */
+static RedisModuleDict *allowed; /* the commands to which the worker's user gets the right by name (link_create_user) */
 
 RedisModuleUser *link_user(void) { return user; }
 

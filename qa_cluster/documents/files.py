@@ -4,8 +4,8 @@ A folder may come from another user, and may change while it is read. So, withou
 is opened one path component at a time, starting at the folder, and no component may be a symbolic link. The listing of
 the folder resolves links:
 
-- A link to a file in the same folder is read.
-- A link that leads out of the folder, to a hidden file, or to a folder is left out.
+- A link is read if its target is a file inside the user's folder or inside one of its subfolders.
+- A link is left out if its target is outside the user's folder, is a hidden file, or is a folder.
 
 With `follow_links`, all links are followed, even out of the folder. Each folder is read once, so loops end.
 
