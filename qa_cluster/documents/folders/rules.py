@@ -8,9 +8,9 @@ Patterns have the form of `.gitignore`, with the folder as their root. As in git
 - The `.gitignore` of a subfolder has priority over the `.gitignore` files of its parent folders.
 - A pattern cannot include a file of a folder that is left out.
 
-In a git checkout, the `.gitignore` files of the parent folders, up to the root of the checkout, also count. But if one
-of these files matches the folder, or one of its parent folders, all `.gitignore` files of the parent folders are
-ignored, because the user has asked for this folder.
+If the folder is in a git checkout, the `.gitignore` files of its parent folders, up to the root of the checkout, also
+count. But if one of these files matches the folder, or one of its parent folders, all `.gitignore` files of the parent
+folders are ignored, because the user has asked for this folder.
 
 >>> rules = FolderRules(exclude=("drafts/",))
 >>> rules.reason("drafts/a.md", is_folder=False), rules.reason("node_modules", is_folder=True) == GENERATED
