@@ -97,7 +97,10 @@ class NotFound(RequestError):
 
 
 class AccessDenied(RequestError):
-    """The REST service refuses the request's API key: it is missing, invalid, or lacks the right."""
+    """The REST service refuses the request's API key: it is missing, invalid, or lacks the right.
+
+    For an error of a REST client, `http_status` is 401 if the key is missing, unknown, revoked or expired.
+    """
 
     resp_code = "FORBIDDEN"
     http_status = 403

@@ -52,15 +52,15 @@ def verdict_on(error: Exception, names_target: bool) -> Verdict:
     Args:
         error: the error of the attempt.
         names_target: whether the message itself names a collection or a model. If not, a missing collection, a missing
-            model or a rejected key is an error of the installation, and the adapter retries until an operator
-            corrects it.
+            model or a key without the right is an error of the installation, and the adapter retries until an operator
+            corrects it. An API key that the service does not accept at all (401) is always such an error.
 
     >>> verdict_on(NotFound("no such collection: 'x'"), names_target=True).value
     'dead letter'
     >>> verdict_on(NotFound("no such collection: 'x'"), names_target=False).value
     'until success'
     """
-    if isinstance(error, CollectionBusy):
+    if isinstance(error, CollectionBusy) or (isinstance(error, AccessDenied) and error.http_status == 401):
         return Verdict.UNTIL_SUCCESS
     if isinstance(error, NotFound | AccessDenied | ModelError):
         return Verdict.DEAD_LETTER if names_target else Verdict.UNTIL_SUCCESS

@@ -381,6 +381,7 @@ def _error_of(response: httpx.Response) -> QAError:
     if kind is None:
         kind = InvalidInput if 400 <= response.status_code < 500 else ClusterError
     error = kind(detail)
+    error.http_status = response.status_code
     error.retry_after_seconds = retry_after(response)
     return error
 

@@ -194,11 +194,12 @@ async def test_the_clients_send_their_key(cluster: ScriptedCluster) -> None:
         _, text = await made(app, "ask", collections=["books"])
         async with rest_client(cluster, text) as (_, keyed):
             assert (await keyed.ask(QUESTION, collection="books")).answerable
-            with pytest.raises(AccessDenied, match="does not allow collection 'other'"):
+            with pytest.raises(AccessDenied, match="does not allow collection 'other'") as forbidden:
                 await keyed.ask(QUESTION, collection="other")
         async with rest_client(cluster) as (_, keyless):
-            with pytest.raises(AccessDenied, match="needs an API key"):
+            with pytest.raises(AccessDenied, match="needs an API key") as unknown:
                 await keyless.ask(QUESTION)
+        assert (forbidden.value.http_status, unknown.value.http_status) == (403, 401)
         with pytest.raises(InvalidInput, match="api_key must be a key") as error:
             AsyncClient("http://localhost", api_key="qac_ secret")
         assert "secret" not in str(error.value).partition("and a")[0]

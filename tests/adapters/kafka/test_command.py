@@ -16,9 +16,10 @@ import orjson
 import pytest
 
 from qa_cluster.config import Settings
-from qa_cluster.errors import QAError
+from qa_cluster.errors import AccessDenied, QAError
 from qa_cluster.integrations.kafka.program import Adapter, AdapterOptions
 from qa_cluster.integrations.kafka.properties import KafkaProperties
+from qa_cluster.integrations.kafka.retries import Verdict, verdict_on
 from qa_cluster.integrations.kafka.session import SessionOptions
 from tests.adapters.kafka.broker import Broker
 from tests.harness.certificates import Authority
@@ -90,6 +91,14 @@ def test_documents_and_answers(system: System, broker: Broker, service: bool) ->
         eventually(lambda: lag in answer.metrics())
     if service:
         system.stop_service()
+
+
+def test_a_refused_key_makes_no_message_a_dead_letter() -> None:
+    """A revoked key is an error of the installation; a key without the right may be an error of the message."""
+    unknown, without_right = AccessDenied("the key is revoked"), AccessDenied("the key does not allow the collection")
+    unknown.http_status = 401
+    assert verdict_on(unknown, names_target=True) is Verdict.UNTIL_SUCCESS
+    assert verdict_on(without_right, names_target=True) is Verdict.DEAD_LETTER
 
 
 @pytest.mark.parametrize("trusted", [True, False])
