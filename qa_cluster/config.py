@@ -111,8 +111,8 @@ class Settings:
     """The values of all settings in one run of a program; `load` creates them."""
 
     data_dir: Path = _of(Path(".qa-cluster"), "folder of the local cluster, for its state, logs and append-only files")
-    shards: int = _of(3, "number of primaries of a new local cluster", between=(1, 100))
-    replicas: int = _of(0, "number of replicas of each primary of a new local cluster", between=(0, 5))
+    shards: int = _of(3, "number of primaries of a new cluster", between=(1, 100))
+    replicas: int = _of(0, "number of replicas of each primary of a new cluster", between=(0, 5))
     first_port: int = _of(
         0,
         "port of the first server of a new local cluster; the other servers use the next ports; 0: free ports",
