@@ -164,8 +164,10 @@ def _adopted(  # noqa: PLR0917 - one step of one command
 
 
 def delete(settings: Settings, gone: Sequence[DocumentEntry], collection: str) -> int:
-    """Delete the documents in `gone`, and return the number of deleted documents. A document that a client has written
-    or deleted after `find_gone` listed it is not deleted. A note names it.
+    """Delete the documents in `gone`, and return the number of deleted documents.
+
+    If a client has changed or deleted a document since `find_gone` listed the document, this function skips the document
+    and prints a note that names it.
     """
     deleted = 0
     with ClusterClient(settings) as client, console.progress("deleting documents", len(gone)) as advance:

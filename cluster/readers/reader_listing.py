@@ -54,8 +54,8 @@ def _matching(names: Iterable[str], model: str) -> list[str]:
 def incomplete_readers(operation: ClusterOperation, found: dict[str, list[ShardReader]]) -> dict[str, list[str]]:
     """Return the readers whose model is on a shard although `found` does not list the reader for this shard.
 
-    Each reader comes with the addresses of such shards. A command is loading the reader now, or a killed command has
-    left its model.
+    The result has the addresses of these shards by the name of the reader. There are two possible causes: a command is
+    loading the reader now, or a command that loaded the reader was killed and has left the reader's model.
     """
     known = {address: {entry.name for entry in entries} for address, entries in found.items()}
     holding: dict[str, list[str]] = {}

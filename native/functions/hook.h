@@ -1,6 +1,6 @@
 /* Calls functions for keyspace events. Implements the keymiss hook: if a client reads a missing key, the client gets
- * the answer of a function. A hooked read is a read command that a registration names in `commands`, with a key that a
- * KeysReader registration may match (registration.h). */
+ * the answer of a function. A hooked read is a read command with at least one hooked key: one KeysReader
+ * registration matches the key and names the command in `commands`. */
 #pragma once
 
 #include "server/module_api.h"

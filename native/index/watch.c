@@ -401,7 +401,8 @@ static bool admits(Index *index, const Question *question, const Document *docum
     return admitted;
 }
 
-/* Filters are stored as bytes. Only admits() compiles a filter, because only few sentences reach a score. */
+/* A question stores its filter as bytes. Only admits() compiles the filter, because few sentences reach the score of
+ * the question. */
 static bool is_admitted(IndexWatch *watch, const Question *question, Arrival *arrival) {
     if (!question->filter_length) return true;
     return admits(arrival->index, question, document_of(watch, arrival));

@@ -286,9 +286,10 @@ _STANDARDS = {
 
 
 def _sentence(macro: str, words: Sequence[str]) -> str:
-    """Return the text that a macro writes for its words, which are given without the surrounding punctuation.
+    """Return the text that replaces the words of a macro, for example ``name(a, b)`` for ``Fn``.
 
-    The result is empty if the macro writes the words themselves.
+    `words` are given without the surrounding punctuation. The result is empty if no text replaces the words: the caller
+    then keeps the words.
     """
     first, rest = words[0], words[1:]
     if macro == "Fn":
