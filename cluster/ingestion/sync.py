@@ -166,8 +166,8 @@ def _adopted(  # noqa: PLR0917 - one step of one command
 def delete(settings: Settings, gone: Sequence[DocumentEntry], collection: str) -> int:
     """Delete the documents in `gone`, and return the number of deleted documents.
 
-    If a client has changed or deleted a document since `find_gone` listed the document, this function skips the document
-    and prints a note that names it.
+    If a client has changed or deleted a document since `find_gone` listed the document, this function skips
+    the document and prints a note that names the document.
     """
     deleted = 0
     with ClusterClient(settings) as client, console.progress("deleting documents", len(gone)) as advance:

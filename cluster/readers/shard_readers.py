@@ -135,8 +135,8 @@ def store_texts(node: Node, client: redis.Redis, reader: ReaderFiles, name: str)
 def model_tag(client: redis.Redis, shard_tag: str, name: str = "") -> str:
     """Return the value that a model has for ``TAG``: the id and revision of its reader, ``<id>@<revision>``.
 
-    `name` is the reader's name in the keys of the shard with the hash tag `shard_tag`; empty for the default reader. The
-    result is empty if the shard has no model with this name.
+    `name` is the reader's name in the keys of the shard with the hash tag `shard_tag`; empty for the default reader.
+    The result is empty if the shard has no model with this name.
     """
     try:
         reply = command(client, "AI.MODELGET", keys.model_key(shard_tag, name), "META")
