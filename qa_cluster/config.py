@@ -135,7 +135,7 @@ class Settings:
     )
     inference_workers: int = _of(
         0,
-        "processes that only run readers, per shard; they share worker_threads; 0: the worker runs the readers",
+        "processes that only run readers and encoders, per shard; they share worker_threads; 0: the worker runs them",
         between=(0, 64),
     )
     model_cache_dir: str = _of(

@@ -28,6 +28,7 @@ FOOTER = 10  # version and checksum at the end of a dump
 # Valkey 9) if a module's value is cut between two of its parts. After the second, the server panics on purpose, because
 # damage has made two keys equal.
 REFUSED = ("Internal error in RDB reading", "Duplicated key found in RDB file")
+STARTED = "eady to accept connections"
 SECONDS = 20.0
 
 
@@ -174,8 +175,7 @@ class Files:
             )
         try:
             deadline = time.monotonic() + SECONDS
-            while process.poll() is None and b"eady to accept connections" not in log.read_bytes():
-                said = log.read_text(errors="replace")
+            while process.poll() is None and STARTED not in (said := log.read_text(errors="replace")):
                 if REFUSED[0] in said or asks_for_too_much_memory(said):
                     return "refused"
                 if time.monotonic() > deadline:
@@ -192,7 +192,7 @@ class Files:
         said = log.read_text(errors="replace")
         if REFUSED[1] in said or asks_for_too_much_memory(said):
             return "refused"
-        loaded = "eady to accept connections" in said
+        loaded = STARTED in said
         # A server that refuses a file exits with the status of its check of the file: 0 if the check finds no fault.
         if any(report in said for report in REPORTS) or process.returncode not in (0, 1):
             where = keep(self.seed, number, directory)
