@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -152,3 +155,44 @@ def test_which_failed_tests_are_forgiven(
     assert again(tmp_path, ["-q"]) == status
     runs = [len(path.read_text()) for path in tmp_path.glob("runs-*")]
     assert runs == [1 if tests > MOST else min(red, default=3)] * tests
+
+
+CRASHING = """
+import os
+
+import pytest
+
+from tests.harness.scheduler import ByFileAndServer
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return ByFileAndServer(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item):
+    if item.name == "test_that_crashes":
+        os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_run_ends_after_one_of_its_processes_crashed(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "conftest.py").write_text(CRASHING)
+    for number in range(8):
+        names = ["before", "that_crashes", "after"] if number == 3 else ["alone"]
+        (tmp_path / f"test_{number}.py").write_text("".join(f"def test_{name}(): pass\n" for name in names))
+    options = ["-p", "xdist", "-p", "no:cacheprovider", "--numprocesses", "2", "--dist", "loadfile"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", *options],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "crashed while running 'test_3.py::test_that_crashes'" in ended.stdout
+    assert "1 failed, 9 passed" in ended.stdout
