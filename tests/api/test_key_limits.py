@@ -75,10 +75,10 @@ async def test_a_key_with_many_requests_does_not_block_another_key(cluster: Scri
             return asyncio.create_task(client.get("/qa", params=wanted, headers=bearer(text)))
 
         held = [ask(flooding, number) for number in range(4)]
-        await eventually_async(lambda: app.state.metrics.active == 4)
+        await eventually_async(lambda: app._in_progress.total() == 4)
         assert_problem(await ask(flooding, 4), 503, "overloaded", "limit of 4 concurrent requests")
         held += [ask(other, number) for number in range(5, 7)]
-        await eventually_async(lambda: app.state.metrics.active == 6)
+        await eventually_async(lambda: app._in_progress.total() == 6)
         # this key has reached its half of the limit
         assert_problem(await ask(other, 7), 503, "overloaded", "limit of 4 concurrent requests")
         assert not any(task.done() for task in held)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 
+from qa_cluster.keys import SLOTS
 from tests.harness.clusters import Cluster, meet
 from tests.harness.polling import eventually
 from tests.harness.servers import Server, bus_key_file, execute
@@ -239,6 +240,9 @@ def test_servers_without_a_key_say_what_to_set(
     ):
         server.wait_ready()
         assert server.field("bus_key") == ("server" if content is None else "none")
+        # A server whose cluster is down unblocks its clients with an error.
+        execute(server, "CLUSTER", "ADDSLOTSRANGE", 0, SLOTS - 1)
+        eventually(lambda: "cluster_state:ok" in str(execute(server, "CLUSTER", "INFO")))
         (reply,) = run(server, ["QA.SEND", "0" * 40, "hello"])
         assert "add the line `qa.bus-key-file FILE` to the configuration of every server" in reply
         if content is not None:
