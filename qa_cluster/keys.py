@@ -219,6 +219,28 @@ def partition_of(document_id: str, partitions: int) -> str:
     return partition_tags(partitions)[int.from_bytes(digest, "big") % partitions]
 
 
+class Partitions:
+    """The partitions of a cluster. The objects of one engine share it, so all of them see a new number at once.
+
+    Attributes:
+        number: the number of partitions; 0 if it is not known yet.
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The hash tags of the partitions; empty if their number is not known yet."""
+        return partition_tags(self.number) if self.number else ()
+
+    def tag_of(self, name: str) -> str:
+        """Return the tag of the partition of a document's id or of another name (`partition_of`)."""
+        return partition_of(name, self.number)
+
+
 def paragraphs_key(document: str, tag: str) -> str:
     """The key of a document's text."""
     return f"{PARAGRAPHS_PREFIX}{document_name(document)}:{{{tag}}}"

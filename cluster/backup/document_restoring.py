@@ -20,7 +20,7 @@ from qa_cluster.asking.engine import Engine
 from qa_cluster.clients.async_cluster_client import run_together
 from qa_cluster.documents.stored import NO_VERSION
 from qa_cluster.errors import DeadlineExceeded, RequestError, VersionConflict
-from qa_cluster.keys import DocumentName, document_key, partition_tags, pending_key
+from qa_cluster.keys import DocumentName, document_key, pending_key
 
 from .lines import read_lines
 from .manifest import DamagedBackup
@@ -194,7 +194,7 @@ class DocumentRestoring:
         """Wait until no document of the cluster is pending, also none that other clients write in the meantime. Raise
         DeadlineExceeded if the number of pending bytes stays the same for `patience` seconds.
         """
-        tags = partition_tags(self._engine.partitions)
+        tags = self._engine.partitions.tags
         keys = [pending_key(tag) for tag in tags]
         before, until = -1, monotonic() + self._patience
         while True:

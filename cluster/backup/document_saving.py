@@ -46,7 +46,6 @@ from qa_cluster.keys import (
     index_key,
     paragraphs_key,
     parse_tagged,
-    partition_tags,
     pending_key,
 )
 from qa_cluster.topology import Shard
@@ -141,7 +140,7 @@ class DocumentSaving:
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> None:
         self._shards = engine.shards
-        self._tags = partition_tags(engine.partitions)
+        self._tags = engine.partitions.tags
         self._folder = folder
         self._chosen = chosen
         self._patience = patience

@@ -14,7 +14,7 @@ from qa_cluster.asking.editors.feedback import read_stream, restore_stream
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.questions import fold
 from qa_cluster.errors import InvalidInput
-from qa_cluster.keys import check_collection, feedback_key, partition_of, unanswered_key
+from qa_cluster.keys import check_collection, feedback_key, unanswered_key
 from qa_cluster.types import Feedback, Pin, Synonyms, UnansweredQuestion
 
 from .folder import BackupFolder
@@ -70,7 +70,7 @@ async def save(engine: Engine, folder: BackupFolder, chosen: frozenset[str] | No
             if (synonyms := await engine.guidance.synonyms(name)).groups:
                 writer.add(SavedGuidance(name, SYNONYMS, synonyms).to_dict())
             for kind, key_of in _STREAMS.items():
-                key = key_of(partition_of(name, engine.partitions), name)
+                key = key_of(engine.partitions.tag_of(name), name)
                 for entry, raw in await read_stream(engine.shards, key):
                     writer.add(SavedGuidance(name, kind, _TYPES[kind].from_json(raw), entry).to_dict())
     folder.close(GUIDANCE_FILE)
@@ -102,7 +102,7 @@ async def restore(
     streams: dict[str, dict[str, bytes]] = {}
     for each in _of(saved, chosen):
         if each.kind in _STREAMS:
-            key = _STREAMS[each.kind](partition_of(each.collection, engine.partitions), each.collection)
+            key = _STREAMS[each.kind](engine.partitions.tag_of(each.collection), each.collection)
             streams.setdefault(key, {})[each.id] = each.value.to_json()
         elif not replace and await _kept(engine, each):
             kept.append(_name(each))

@@ -138,7 +138,7 @@ async def _save_documents(
                 hold_seconds=hold_seconds,
                 on_progress=lambda done: advance(done, total),
             )
-            return engine.partitions, await saving.run()
+            return engine.partitions.number, await saving.run()
 
 
 async def _save_keys(engine: Engine, folder: BackupFolder) -> None:

@@ -21,7 +21,7 @@ from time import monotonic, time
 from typing import Any, Protocol
 
 from qa_cluster.errors import ClusterError, InvalidInput, NotFound, QAError
-from qa_cluster.keys import api_keys_key, api_running_key, api_use_key, partition_tags
+from qa_cluster.keys import Partitions, api_keys_key, api_running_key, api_use_key
 from qa_cluster.routing.shards import Shards
 
 from .records import ApiKey, check_id
@@ -65,7 +65,7 @@ class KeyList:
 
 
 class ApiKeys:
-    """The API keys of one cluster. `partitions` is the number of partitions of the cluster.
+    """The API keys of one cluster.
 
     >>> key, text = new_key("the shop", ["ask"], now=time())
     >>> await api_keys.add(key)
@@ -73,10 +73,10 @@ class ApiKeys:
     True
     """
 
-    def __init__(self, shards: Shards, reports: Reports, partitions: int) -> None:
+    def __init__(self, shards: Shards, reports: Reports, partitions: Partitions) -> None:
         self._shards = shards
         self._reports = reports
-        self.partitions = partitions
+        self._partitions = partitions
         self.last = KeyList(closed=True)
         self._seen = -1
         self._read_at = 0.0
@@ -204,7 +204,7 @@ class ApiKeys:
         cluster has a key.
         """
         stored = await self.all()
-        keys = list(map(api_keys_key, partition_tags(self.partitions)))
+        keys = list(map(api_keys_key, self._partitions.tags))
         await self._shards.execute_many([(key, ("UNLINK", key)) for key in keys])
         await self._forget_use(key.id for key in stored)
         return len(stored)
@@ -239,7 +239,7 @@ class ApiKeys:
         return "; ".join(sorted({*await asyncio.gather(*map(run, self._names()))} - {""}))
 
     def _names(self) -> list[str]:
-        return list(map(api_keys_key, partition_tags(self.partitions)))
+        return list(map(api_keys_key, self._partitions.tags))
 
     def _holds(self, fresh: bool) -> bool:
         if self._seen != self._reports.key_changes:

@@ -15,10 +15,10 @@ from typing import Any
 from qa_cluster.errors import CollectionBusy, InvalidInput, NotFound
 from qa_cluster.keys import (
     DEFAULT_COLLECTION,
+    Partitions,
     check_collection,
     collections_key,
     index_key,
-    partition_tags,
 )
 from qa_cluster.routing.shards import Shards
 from qa_cluster.topology import Shard
@@ -39,7 +39,7 @@ class Collections:
     ('default', 'books')
     """
 
-    def __init__(self, shards: Shards, freshness: Freshness, partitions: int) -> None:
+    def __init__(self, shards: Shards, freshness: Freshness, partitions: Partitions) -> None:
         self._shards = shards
         self._freshness = freshness
         self.partitions = partitions
@@ -95,7 +95,7 @@ class Collections:
         return found
 
     async def _counted(self, states: Mapping[str, str]) -> tuple[CollectionEntry, ...]:
-        tags = partition_tags(self.partitions)
+        tags = self.partitions.tags
         keys = [index_key(tag, name) for name in states for tag in tags]
         replies = await self._shards.execute_many([(key, ("QA.INDEX.INFO", key)) for key in keys])
         return tuple(
@@ -147,17 +147,17 @@ class Collections:
         A partition whose index still has documents of the collection does not remove the name. Return true if all
         partitions have removed the name.
         """
-        keys = map(collections_key, partition_tags(self.partitions))
+        keys = map(collections_key, self.partitions.tags)
         replies = await self._shards.execute_many([(key, ("QA.DELCOLLECTION", key, name)) for key in keys])
         return all(replies)
 
     async def _everywhere(self, command: str, name: str, *value: str) -> list[Any]:
-        keys = map(collections_key, partition_tags(self.partitions))
+        keys = map(collections_key, self.partitions.tags)
         return await self._shards.execute_many([(key, (command, key, name, *value)) for key in keys])
 
     async def _read(self, without: Collection[Shard] = ()) -> dict[str, str]:
         """Return the states of all collections, sorted by name. Lists on the shards in `without` are not read."""
-        keys = list(map(collections_key, partition_tags(self.partitions)))
+        keys = list(map(collections_key, self.partitions.tags))
         if without:
             keys = [key for key in keys if self._shards.shard_of_key(key) not in without]
         replies = await self._shards.execute_many([(key, ("HGETALL", key)) for key in keys])

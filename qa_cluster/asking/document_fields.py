@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Any
 
 from qa_cluster.errors import ClusterError, InvalidInput, QAError, ReplyError
-from qa_cluster.keys import DEFAULT_COLLECTION, check_collection, index_key, layout_key, partition_tags, pending_key
+from qa_cluster.keys import DEFAULT_COLLECTION, Partitions, check_collection, index_key, layout_key, pending_key
 from qa_cluster.off_loop import off_loop
 from qa_cluster.options.documents import DEFAULT_SHOWN_VALUES
 from qa_cluster.ranking.filters import MAX_NAME_BYTES, Filter
@@ -73,11 +73,11 @@ def newer_commands() -> Iterator[None]:
 
 
 class DocumentFields:
-    """The fields of the collections of one cluster. `partitions` is the number of partitions of the cluster."""
+    """The fields of the collections of one cluster."""
 
-    def __init__(self, shards: Shards, partitions: int, collections: Collections) -> None:
+    def __init__(self, shards: Shards, partitions: Partitions, collections: Collections) -> None:
         self._shards = shards
-        self.partitions = partitions
+        self._partitions = partitions
         self._collections = collections
         self._known: dict[tuple[str, str], float] = {}
         self._counting = asyncio.Semaphore(COUNTED_AT_ONCE)
@@ -130,7 +130,7 @@ class DocumentFields:
 
         async with self._counting:
             with newer_commands():
-                await asyncio.gather(*map(count, partition_tags(self.partitions)))
+                await asyncio.gather(*map(count, self._partitions.tags))
             return await asyncio.to_thread(tally.result, name, limit)
 
     async def check(self, chosen: Filter | None, collection: str) -> None:
@@ -198,7 +198,7 @@ class DocumentFields:
                 flag of a field is true, the name of an object that has fields is also accepted.
             until: the time until which this process remembers the fields that exist, on the clock of `time.monotonic`.
         """
-        tags = partition_tags(self.partitions)
+        tags = self._partitions.tags
         # Ask for pending documents before the index: a document that is indexed in between is then found in the index.
         waiting = await self._shards.execute_many(
             [
@@ -240,7 +240,7 @@ class DocumentFields:
     async def _entries(self, collection: str) -> FieldList:
         sums: dict[bytes, list[int]] = {}
         complete = True
-        for tag in partition_tags(self.partitions):
+        for tag in self._partitions.tags:
             key, cursor = index_key(tag, collection), 0
             while True:
                 reply = await self._shards.execute(key, "QA.INDEX.FIELDS", key, "SCAN", cursor, FIELDS_IN_REPLY)

@@ -30,13 +30,13 @@ from qa_cluster.errors import InvalidInput
 from qa_cluster.keys import (
     DOCUMENT_PREFIX,
     DocumentName,
+    Partitions,
     decode_id,
     document_key,
     failures_key,
     index_key,
     layout_key,
     parse_tagged,
-    partition_tags,
     pending_key,
 )
 from qa_cluster.options.documents import DEFAULT_PAGE, EVERYTHING, MAX_PAGE, DocumentChoice, entries_async
@@ -136,9 +136,11 @@ class DocumentList:
     (['ada.txt', 'b.txt'], 'AAsAAAAAAAAAAAACqT3o4g==')
     """
 
-    def __init__(self, shards: Shards, partitions: int, collections: Collections, fields: DocumentFields) -> None:
+    def __init__(
+        self, shards: Shards, partitions: Partitions, collections: Collections, fields: DocumentFields
+    ) -> None:
         self._shards = shards
-        self.partitions = partitions
+        self._partitions = partitions
         self._collections = collections
         self._fields = fields
 
@@ -170,10 +172,10 @@ class DocumentList:
         if not 1 <= limit <= MAX_PAGE:
             raise InvalidInput(f"limit must be from 1 to {MAX_PAGE}, got {limit}", place="limit")
         await self._collections.check(choice.collection)
-        place: _Position | None = _Position.of(cursor, choice, self.partitions)
+        place: _Position | None = _Position.of(cursor, choice, self._partitions.number)
         if checked and not cursor:
             await self.check(choice)
-        tags = partition_tags(self.partitions)
+        tags = self._partitions.tags
         found: list[tuple[str, str]] = []
         commands = 0
         while place is not None and len(found) < limit and commands < PAGE_COMMANDS:
@@ -228,9 +230,9 @@ class DocumentList:
                 return DocumentCounts(len([entry async for entry in self.all(choice)]), 0)
             await self.check(choice)
             turns = asyncio.Semaphore(COUNTED_AT_ONCE)
-            counts = await asyncio.gather(*(self._count(tag, choice, turns) for tag in partition_tags(self.partitions)))
+            counts = await asyncio.gather(*(self._count(tag, choice, turns) for tag in self._partitions.tags))
             return DocumentCounts(sum(documents for documents, _ in counts), sum(sentences for _, sentences in counts))
-        keys = [index_key(tag, choice.collection) for tag in partition_tags(self.partitions)]
+        keys = [index_key(tag, choice.collection) for tag in self._partitions.tags]
         replies = await self._shards.execute_many([(key, ("QA.INDEX.INFO", key)) for key in keys])
         return DocumentCounts(*index_sums(replies), await self._count_pending(choice.collection) if waiting else None)
 
@@ -288,7 +290,7 @@ class DocumentList:
 
     async def _count_pending(self, collection: str) -> int:
         async def attempt() -> int:
-            tags, turns = partition_tags(self.partitions), asyncio.Semaphore(COUNTED_AT_ONCE)
+            tags, turns = self._partitions.tags, asyncio.Semaphore(COUNTED_AT_ONCE)
             marks = await self._shards.execute_many([(key, ("HGET", key, "analyzer")) for key in map(layout_key, tags)])
             found = await asyncio.gather(*(self._pending_in(tag, collection, turns) for tag in tags))
             if unswept := frozenset(tag for tag, mark in zip(tags, marks, strict=True) if mark is None):

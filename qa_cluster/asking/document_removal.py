@@ -24,8 +24,6 @@ from qa_cluster.keys import (
     flight_key,
     parse_answer_key,
     parse_tagged,
-    partition_of,
-    partition_tags,
     pins_key,
     synonyms_key,
     unanswered_key,
@@ -142,7 +140,7 @@ class CollectionRemoval:
         found = await asyncio.gather(*(self._remove_on(shard, progress) for shard in self._shards.all))
         if any(found) or await self._wait_for_slots(progress.name) != before:
             return False
-        tag = partition_of(progress.name, self._collections.partitions)
+        tag = self._collections.partitions.tag_of(progress.name)
         keys = [name_of(tag, progress.name) for name_of in (pins_key, synonyms_key, feedback_key, unanswered_key)]
         await self._shards.execute_many([(key, ("UNLINK", key)) for key in keys])
         return await self._collections.end_removal(progress.name)
@@ -157,7 +155,7 @@ class CollectionRemoval:
             epoch = epoch_key(tag, name)
             await self._shards.retrying(lambda: self._shards.execute_once(epoch, "MGET", epoch, flight_key(tag)), inf)
 
-        await asyncio.gather(*map(settled, partition_tags(self._collections.partitions)))
+        await asyncio.gather(*map(settled, self._collections.partitions.tags))
         return await self._shards.refresh()
 
     async def _remove_on(self, shard: Shard, progress: _Progress) -> int:

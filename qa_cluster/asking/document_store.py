@@ -23,11 +23,11 @@ from qa_cluster.errors import DeadlineExceeded, InvalidInput, NotFound, ReplyErr
 from qa_cluster.keys import (
     DEFAULT_COLLECTION,
     DocumentName,
+    Partitions,
     check_collection,
     document_key,
     epoch_key,
     paragraphs_key,
-    partition_of,
     pending_key,
 )
 from qa_cluster.off_loop import off_loop
@@ -70,18 +70,18 @@ class DocumentStore:
     """
 
     def __init__(
-        self, shards: Shards, partitions: int, collections: Collections, encoder: RemoteEncoder | None = None
+        self, shards: Shards, partitions: Partitions, collections: Collections, encoder: RemoteEncoder | None = None
     ) -> None:
         self._shards = shards
         self._encoder = encoder
-        self.partitions = partitions
+        self._partitions = partitions
         self._collections = collections
         # The bytes of each partition's pending texts, as its shard last reported them.
         self._pending: dict[str, int] = {}
 
     def tag_of(self, document_id: str) -> str:
         """Return the tag of a document's partition."""
-        return partition_of(document_id, self.partitions)
+        return self._partitions.tag_of(document_id)
 
     async def put(
         self,

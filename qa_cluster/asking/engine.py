@@ -16,7 +16,7 @@ from qa_cluster.access.limits import KeyUse
 from qa_cluster.access.store import ApiKeys
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ModelError, ReplyError
-from qa_cluster.keys import MAX_PARTITIONS, PARTITIONS_KEY, partition_tags
+from qa_cluster.keys import MAX_PARTITIONS, PARTITIONS_KEY, Partitions
 from qa_cluster.options.questions import AskOptions, SearchOptions
 from qa_cluster.ranking.ranker import Ranker
 from qa_cluster.reading.manifest import Manifest
@@ -103,7 +103,12 @@ class Engine:
     """Asks and writes on one cluster. `Engine.open` creates an engine, and `aclose` closes it."""
 
     def __init__(
-        self, shards: Shards, freshness: Freshness, partitions: int, manifest: Manifest | None, options: EngineOptions
+        self,
+        shards: Shards,
+        freshness: Freshness,
+        partitions: Partitions,
+        manifest: Manifest | None,
+        options: EngineOptions,
     ) -> None:
         self.shards = shards
         self.freshness = freshness
@@ -122,7 +127,7 @@ class Engine:
         self._ranker = Ranker(shards, partitions, self.vectors)
         self.collections = Collections(shards, freshness, partitions)
         self.fields = DocumentFields(shards, partitions, self.collections)
-        self.admission = Admission(questions_at_once(partitions), _MAX_WAITING_QUESTIONS)
+        self.admission = Admission(questions_at_once(partitions.number), _MAX_WAITING_QUESTIONS)
         self.guidance = Guidance(shards, freshness, self.collections, partitions)
         self.feedback = FeedbackStore(shards, self.collections, partitions, options.feedback)
         self.unanswered = UnansweredLog(shards, self.collections, partitions, options.feedback)
@@ -181,12 +186,12 @@ class Engine:
             max_waiting_per_shard=options.max_waiting_per_shard,
             patience_seconds=options.shard_patience_seconds,
         )
-        freshness = Freshness(shards)
+        partitions = Partitions()
+        freshness = Freshness(shards, partitions)
         try:
             await shards.open()
             await freshness.start()  # its first checks detect the shards that are down
-            partitions = await _partitions(shards)
-            freshness.set_tags(partition_tags(partitions))
+            partitions.number = await _partitions(shards)
             engine = cls(shards, freshness, partitions, await read_manifest(shards), options)
             await engine.vectors.reread()
             return engine
@@ -238,20 +243,15 @@ class Engine:
 
     async def _follow_partitions(self) -> None:
         try:
-            partitions = await _partitions(self.shards)
+            number = await _partitions(self.shards)
         except ClusterError as error:
             _log.warning("cannot read the number of partitions, keeping the old number: %s", error)
             return
-        if partitions != self.partitions:
-            _log.warning("the cluster has %d partitions now, it had %d", partitions, self.partitions)
-            self.partitions = partitions
-            self._answers.set_partitions(partitions)
-            self.documents.partitions = self.listing.partitions = self.collections.partitions = partitions
-            self.guidance.partitions = self.feedback.partitions = self.unanswered.partitions = partitions
-            self.api_keys.partitions = self.fields.partitions = partitions
-            self._ranker.set_partitions(partitions)
-            self.admission.at_once = questions_at_once(partitions)
-            self.freshness.set_tags(partition_tags(partitions))
+        if number != self.partitions.number:
+            _log.warning("the cluster has %d partitions now, it had %d", number, self.partitions.number)
+            self.partitions.number = number
+            self.admission.at_once = questions_at_once(number)
+            self.freshness.invalidate()
 
 
 def questions_at_once(partitions: int) -> int:

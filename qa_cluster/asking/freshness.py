@@ -49,6 +49,7 @@ from qa_cluster.keys import (
     PARTITIONS_KEY,
     PINS_PREFIX,
     SYNONYMS_PREFIX,
+    Partitions,
     epoch_key,
     slot,
 )
@@ -115,10 +116,10 @@ class Freshness:
         on_dropped: the functions that are called with the digest of each answer that a write has invalidated.
     """
 
-    def __init__(self, shards: Shards) -> None:
+    def __init__(self, shards: Shards, partitions: Partitions) -> None:
         self._shards = shards
+        self._partitions = partitions
         self._links: dict[Shard, _Link] = {}
-        self._tags: tuple[str, ...] = ()
         self._pending: dict[str, list[PendingAnswer]] = {}
         self._poll = select.poll()
         self._wake = asyncio.Event()
@@ -139,20 +140,18 @@ class Freshness:
         self._complaints: dict[str, str] = {}
         self._turn = 0
 
-    async def start(self, tags: Sequence[str] = ()) -> None:
+    async def start(self) -> None:
         """Subscribe to every shard; return after the first attempt, whether it succeeded or failed.
 
-        Later attempts continue in the background until `aclose`. `tags` are the hash tags of the partitions.
+        Later attempts continue in the background until `aclose`.
         """
-        self._tags = tuple(tags)
         self._shards.on_topology.append(self._topology_changed)
         self._task = asyncio.create_task(self._supervise(), name="freshness")
         await self._tick.wait()
         await asyncio.gather(*(watcher.tried.wait() for watcher in list(self._watchers.values())))
 
-    def set_tags(self, tags: Sequence[str]) -> None:
-        """Replace the hash tags of the partitions. This invalidates all cached answers of this process."""
-        self._tags = tuple(tags)
+    def invalidate(self) -> None:
+        """Make all cached answers of this process invalid."""
         self.generation += 1
 
     async def aclose(self) -> None:
@@ -375,7 +374,7 @@ class Freshness:
             raise ConnectionLost(f"connection to {shard.address} was lost at once")
         begun = monotonic()
         topology = self._shards.topology
-        keys = [key for key in map(epoch_key, self._tags) if topology.shard_of(slot(key)) == shard]
+        keys = [key for key in map(epoch_key, self._partitions.tags) if topology.shard_of(slot(key)) == shard]
         self._turn += 1
         first = self._turn * CHECKED_EPOCHS % max(1, len(keys))
         asked: list[tuple[Argument, ...]] = [("GET", key) for key in (keys[first:] + keys[:first])[:CHECKED_EPOCHS]]

@@ -489,7 +489,7 @@ class AsyncClusterClient:
             {"shard": shard.name, "node_id": shard.node_id, "address": str(shard.address)} for shard in topology.shards
         ]
         model, revision = (manifest.model_id, manifest.revision) if manifest is not None else ("", "")
-        return ClusterStatus(shards, engine.partitions, model, revision, engine.freshness.ready)
+        return ClusterStatus(shards, engine.partitions.number, model, revision, engine.freshness.ready)
 
 
 async def run_together(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:

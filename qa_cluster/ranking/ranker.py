@@ -27,12 +27,12 @@ from typing import Any, NoReturn, Protocol
 from qa_cluster.errors import ClusterError, MissingRights, ReplyError
 from qa_cluster.keys import (
     DEFAULT_COLLECTION,
+    Partitions,
     collection_prefix,
     epoch_key,
     flight_key,
     index_key,
     layout_key,
-    partition_tags,
     slot,
 )
 from qa_cluster.off_loop import off_loop
@@ -88,17 +88,13 @@ class Vectors(Protocol):
 class Ranker:
     """Ranks the corpus of one cluster. `rankings` counts the rankings of this process."""
 
-    def __init__(self, shards: Pipelines, partitions: int, vectors: Vectors | None = None) -> None:
+    def __init__(self, shards: Pipelines, partitions: Partitions, vectors: Vectors | None = None) -> None:
         self._shards = shards
         self._vectors = vectors
         self.rankings = 0
         self._warned = ""
-        self.set_partitions(partitions)
-
-    def set_partitions(self, partitions: int) -> None:
-        """Set the number of partitions for all later rankings."""
-        self._tags = partition_tags(partitions)
-        self._placed: tuple[Topology | None, dict[Address, list[str]]] = (None, {})
+        self._partitions = partitions
+        self._placed: tuple[Topology | None, tuple[str, ...], dict[Address, list[str]]] = (None, (), {})
 
     async def rank_each(
         self,
@@ -222,12 +218,12 @@ class Ranker:
 
     def _tags_on_shards(self) -> Mapping[Address, list[str]]:
         """Return the tags of the partitions on each shard, by the current topology."""
-        topology, found = self._placed
-        if topology is not self._shards.topology:
-            topology, found = self._shards.topology, {}
-            for tag in self._tags:
+        topology, tags, found = self._placed
+        if topology is not self._shards.topology or tags is not self._partitions.tags:
+            topology, tags, found = self._shards.topology, self._partitions.tags, {}
+            for tag in tags:
                 found.setdefault(topology.shard_of(slot(tag)).address, []).append(tag)
-            self._placed = topology, found
+            self._placed = topology, tags, found
         return found
 
     async def _ask(self, commands: Mapping[Address, Sequence[Command]], *, admitted: bool = False) -> list[Any]:

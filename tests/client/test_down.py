@@ -217,7 +217,7 @@ async def test_a_process_that_starts_while_a_shard_is_down_answers_without_it(cl
     lost.cut()
     try:
         async with opened(cluster) as late:
-            assert late.partitions == PARTITIONS
+            assert late.partitions.number == PARTITIONS
             result = await ask(late, QUESTION, coverage="partial", timeout=LONG_SECONDS)
             assert (result.answerable, result.index.partial) == (True, True)
     finally:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from qa_cluster.asking.engine import Engine
-from qa_cluster.keys import document_key, index_key, partition_of
+from qa_cluster.keys import document_key, index_key
 from qa_cluster.ranking.terms import question_terms
 from qa_cluster.topology import Shard
 from tests.client.engines import ask, opened
@@ -95,7 +95,7 @@ async def test_an_answer_that_is_invalidated_with_many_others_is_not_given_again
     await engine.documents.put("ada", "Ada wrote programs.", wait=True)
     await ask(engine, "Who wrote programs?")
     assert (await ask(engine, "Who wrote programs?")).cache.tier == "near"
-    key = index_key(partition_of("ada", engine.partitions))
+    key = index_key(engine.partitions.tag_of("ada"))
     ranked = await cluster.at(key, "QA.INDEX.RANK", key, "1", "1", "TERMS", "1", *question_terms("programs"), "1")
     _, (identity, following), (place,) = ranked[3:]
     state, used = f"{identity} {following} 1000000 1 0 9", f"TERMS 0 DOCUMENTS 1 ada {place}"

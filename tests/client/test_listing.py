@@ -207,7 +207,7 @@ async def test_wrong_cursors_are_refused(engine: Engine) -> None:
             await engine.listing.page(wrong)
     with pytest.raises(InvalidInput, match="next_cursor"):  # a cursor of another list
         await engine.listing.page(cursor, choice=DocumentChoice("n/"))
-    engine.listing.partitions = 24
+    engine.partitions.number = 24
     with pytest.raises(InvalidInput, match=f"{PARTITIONS} partitions, but this cluster has 24"):
         await engine.listing.page(cursor)
 

@@ -21,9 +21,8 @@ from qa_cluster.documents.stored import store_whole_answer
 from qa_cluster.errors import QAError
 from qa_cluster.keys import (
     DEFAULT_COLLECTION,
+    Partitions,
     index_key,
-    partition_of,
-    partition_tags,
     whole_answer_key,
 )
 from qa_cluster.off_loop import off_loop
@@ -83,14 +82,13 @@ class Watches:
     """Manages the watched questions of one cluster. If a question cannot be watched, its answer is not cached.
 
     Args:
-        partitions: the number of partitions of the cluster.
         ttl_seconds: how long answers are cached.
         drift: the relative change of a term's weight that a cached answer tolerates (`watch_commands`).
     """
 
-    def __init__(self, shards: Shards, partitions: int, ttl_seconds: int, drift: float) -> None:
+    def __init__(self, shards: Shards, partitions: Partitions, ttl_seconds: int, drift: float) -> None:
         self._shards = shards
-        self.partitions = partitions
+        self._partitions = partitions
         self._ttl_ms = (ttl_seconds + SLACK_SECONDS) * 1000
         self._drift = drift
         self._complaint = ""
@@ -115,14 +113,14 @@ class Watches:
         commands = watch_commands(
             ranking, asked, chosen, collection, name=digest, ttl_ms=self._ttl_ms, drift=self._drift
         )
-        return await self._tokens(commands) if commands.keys() == set(partition_tags(self.partitions)) else None
+        return await self._tokens(commands) if commands.keys() == set(self._partitions.tags) else None
 
     async def tokens(self, digest: str, collection: str = DEFAULT_COLLECTION) -> Mapping[str, int] | None:
         """Return the tokens under which the partitions watch the question with this digest, by the partitions' tags.
 
         The result is None if a partition does not watch the question, or if a shard does not reply.
         """
-        tags = partition_tags(self.partitions)
+        tags = self._partitions.tags
         return await self._tokens({tag: ("QA.INDEX.WATCHED", index_key(tag, collection), digest) for tag in tags})
 
     async def _tokens(self, commands: Mapping[str, Command]) -> Mapping[str, int] | None:
@@ -142,23 +140,19 @@ class Watches:
 class AnswerCache:
     """Reads and writes whole answers. If the cache fails, `get` returns None, and `put` raises no error."""
 
-    def __init__(self, shards: Shards, watches: Watches, partitions: int, ttl_seconds: int) -> None:
+    def __init__(self, shards: Shards, watches: Watches, partitions: Partitions, ttl_seconds: int) -> None:
         self._shards = shards
         self.watches = watches
         self._partitions = partitions
         self.ttl_seconds = ttl_seconds
         self._stores: set[asyncio.Task[None]] = set()
 
-    def set_partitions(self, partitions: int) -> None:
-        """Set the number of partitions after it has changed."""
-        self._partitions = self.watches.partitions = partitions
-
     async def get(self, digest: str, collection: str = DEFAULT_COLLECTION) -> StoredAnswer | None:
         """Return the answer with this name.
 
         The result is None if the answer is missing, if it has expired, or if a later write may have changed it.
         """
-        key = whole_answer_key(partition_of(digest, self._partitions), digest, collection)
+        key = whole_answer_key(self._partitions.tag_of(digest), digest, collection)
         try:
             raw, tokens = await asyncio.gather(
                 self._shards.execute(key, "GET", key), self.watches.tokens(digest, collection)
@@ -184,7 +178,7 @@ class AnswerCache:
             "watched": tokens,
             "answer": orjson.Fragment(body),
         }
-        tag = partition_of(digest, self._partitions)
+        tag = self._partitions.tag_of(digest)
         key = whole_answer_key(tag, digest, collection)
         call = store_whole_answer(key, orjson.dumps(value), self.ttl_seconds)
         task = asyncio.create_task(self._put(call))

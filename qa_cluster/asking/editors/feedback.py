@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from qa_cluster.errors import InvalidInput, QAError
-from qa_cluster.keys import DEFAULT_COLLECTION, feedback_key, partition_of, unanswered_key
+from qa_cluster.keys import DEFAULT_COLLECTION, Partitions, feedback_key, unanswered_key
 from qa_cluster.routing.shards import Shards
 from qa_cluster.types import Feedback, FeedbackEntry, UnansweredQuestion
 
@@ -60,16 +60,18 @@ class FeedbackLimits:
 
 
 class FeedbackStore:
-    """The feedback of one cluster. `partitions` is the number of partitions of the cluster."""
+    """The feedback of one cluster."""
 
-    def __init__(self, shards: Shards, collections: Collections, partitions: int, limits: FeedbackLimits) -> None:
+    def __init__(
+        self, shards: Shards, collections: Collections, partitions: Partitions, limits: FeedbackLimits
+    ) -> None:
         self._shards = shards
         self._collections = collections
-        self.partitions = partitions
+        self._partitions = partitions
         self._limits = limits
 
     def _key(self, collection: str) -> str:
-        return feedback_key(partition_of(collection, self.partitions), collection)
+        return feedback_key(self._partitions.tag_of(collection), collection)
 
     async def add(self, feedback: Feedback, collection: str = DEFAULT_COLLECTION) -> str:
         """Store feedback and return its id. The oldest entries are deleted if the stream exceeds its limits.
@@ -134,10 +136,12 @@ def check_feedback(feedback: Feedback) -> Feedback:
 class UnansweredLog:
     """Logs the questions that got no answer or an unsure answer."""
 
-    def __init__(self, shards: Shards, collections: Collections, partitions: int, limits: FeedbackLimits) -> None:
+    def __init__(
+        self, shards: Shards, collections: Collections, partitions: Partitions, limits: FeedbackLimits
+    ) -> None:
         self._shards = shards
         self._collections = collections
-        self.partitions = partitions
+        self._partitions = partitions
         self._entries = limits.unanswered_entries
         self._pending: dict[tuple[str, str], UnansweredQuestion] = {}
         self._stored: OrderedDict[tuple[str, str], tuple[str, UnansweredQuestion]] = OrderedDict()
@@ -180,7 +184,7 @@ class UnansweredLog:
                 _log.warning("unanswered questions are not stored: %s", error)
 
     async def _store(self, name: tuple[str, str], found: UnansweredQuestion) -> None:
-        key = unanswered_key(partition_of(name[0], self.partitions), name[0])
+        key = unanswered_key(self._partitions.tag_of(name[0]), name[0])
         earlier, known = self._stored.pop(name, ("", found))
         if earlier:
             found = replace(found, count=known.count + found.count, first=known.first)
@@ -199,7 +203,7 @@ class UnansweredLog:
         Questions with equal results of `questions.fold` are one entry, with the sum of their counts.
         """
         await self._collections.check(collection)
-        key = unanswered_key(partition_of(collection, self.partitions), collection)
+        key = unanswered_key(self._partitions.tag_of(collection), collection)
         sums: dict[str, UnansweredQuestion] = {}
         for _, raw in await read_stream(self._shards, key):
             found = UnansweredQuestion.from_json(raw)

@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import Any
 
 from qa_cluster.errors import ClusterError, InvalidInput, NotFound, ReplyError
-from qa_cluster.keys import DEFAULT_COLLECTION, partition_of, pins_key, synonyms_key
+from qa_cluster.keys import DEFAULT_COLLECTION, Partitions, pins_key, synonyms_key
 from qa_cluster.ranking.expansion import Expansion, added_by_synonyms
 from qa_cluster.ranking.terms import question_terms
 from qa_cluster.routing.shards import Shards
@@ -96,13 +96,13 @@ def pin_digest(pin: Pin | None) -> str:
 
 
 class Guidance:
-    """Reads and changes the pins and synonyms of one cluster, which has `partitions` partitions."""
+    """Reads and changes the pins and synonyms of one cluster."""
 
-    def __init__(self, shards: Shards, freshness: Freshness, collections: Collections, partitions: int) -> None:
+    def __init__(self, shards: Shards, freshness: Freshness, collections: Collections, partitions: Partitions) -> None:
         self._shards = shards
         self._freshness = freshness
         self._collections = collections
-        self.partitions = partitions
+        self._partitions = partitions
         self._known: dict[str, Guide] = {}
         self._seen = -1
         self._complaint = ""
@@ -152,7 +152,7 @@ class Guidance:
         )
 
     def _keys(self, collection: str) -> tuple[str, str]:
-        tag = partition_of(collection, self.partitions)
+        tag = self._partitions.tag_of(collection)
         return pins_key(tag, collection), synonyms_key(tag, collection)
 
     async def pins(self, collection: str = DEFAULT_COLLECTION) -> tuple[Pin, ...]:
