@@ -77,14 +77,19 @@ async def work(shards: Shards, **limits: Any) -> AsyncIterator[Work]:
     async with service(target, batches=limited) as (app, client):
         found = Work(app, client, limited)
         assert (await client.put("/documents/batch", json={"text": TEXT})).status_code in (200, 201)
+        delete_batches(shards)  # of tests of other files
         try:
             yield found
         finally:
             await found.engine.api_keys.clear()
-            for node in shards.nodes:
-                for name in shards.on(node, "KEYS", "*batch*"):
-                    if str(name).startswith(("batch", keys.BATCH_OWNERS_KEY)):
-                        shards.on(node, "DEL", name)
+            delete_batches(shards)
+
+
+def delete_batches(shards: Shards) -> None:
+    for node in shards.nodes:
+        for name in shards.on(node, "KEYS", "*batch*"):
+            if str(name).startswith(("batch", keys.BATCH_OWNERS_KEY)):
+                shards.on(node, "DEL", name)
 
 
 def request(custom_id: str, url: str = "/qa", **body: Any) -> dict[str, Any]:

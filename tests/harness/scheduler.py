@@ -38,6 +38,6 @@ class ByFileAndServer(LoadScopeScheduling):  # type: ignore[misc]
 
     def _reschedule(self, node: Any) -> None:
         super()._reschedule(node)
-        # A process starts a test when it knows the next one, or that there is none.
+        # A process starts its last known test only when it knows that no other test follows.
         while self.workqueue and not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
             self._assign_work_unit(node)
