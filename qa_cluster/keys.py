@@ -219,7 +219,7 @@ def partition_of(document_id: str, partitions: int) -> str:
     return partition_tags(partitions)[int.from_bytes(digest, "big") % partitions]
 
 
-class Partitions:
+class Partitioning:
     """The partitions of a cluster. The objects of one engine share it, so all of them see a new number at once.
 
     Attributes:

@@ -21,7 +21,7 @@ from time import monotonic, time
 from typing import Any, Protocol
 
 from qa_cluster.errors import ClusterError, InvalidInput, NotFound, QAError
-from qa_cluster.keys import Partitions, api_keys_key, api_running_key, api_use_key
+from qa_cluster.keys import Partitioning, api_keys_key, api_running_key, api_use_key
 from qa_cluster.routing.shards import Shards
 
 from .records import ApiKey, check_id
@@ -73,7 +73,7 @@ class ApiKeys:
     True
     """
 
-    def __init__(self, shards: Shards, reports: Reports, partitions: Partitions) -> None:
+    def __init__(self, shards: Shards, reports: Reports, partitions: Partitioning) -> None:
         self._shards = shards
         self._reports = reports
         self._partitions = partitions

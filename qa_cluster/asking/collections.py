@@ -15,7 +15,7 @@ from typing import Any
 from qa_cluster.errors import CollectionBusy, InvalidInput, NotFound
 from qa_cluster.keys import (
     DEFAULT_COLLECTION,
-    Partitions,
+    Partitioning,
     check_collection,
     collections_key,
     index_key,
@@ -39,7 +39,7 @@ class Collections:
     ('default', 'books')
     """
 
-    def __init__(self, shards: Shards, freshness: Freshness, partitions: Partitions) -> None:
+    def __init__(self, shards: Shards, freshness: Freshness, partitions: Partitioning) -> None:
         self._shards = shards
         self._freshness = freshness
         self.partitions = partitions

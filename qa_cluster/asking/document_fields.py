@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Any
 
 from qa_cluster.errors import ClusterError, InvalidInput, QAError, ReplyError
-from qa_cluster.keys import DEFAULT_COLLECTION, Partitions, check_collection, index_key, layout_key, pending_key
+from qa_cluster.keys import DEFAULT_COLLECTION, Partitioning, check_collection, index_key, layout_key, pending_key
 from qa_cluster.off_loop import off_loop
 from qa_cluster.options.documents import DEFAULT_SHOWN_VALUES
 from qa_cluster.ranking.filters import MAX_NAME_BYTES, Filter
@@ -75,7 +75,7 @@ def newer_commands() -> Iterator[None]:
 class DocumentFields:
     """The fields of the collections of one cluster."""
 
-    def __init__(self, shards: Shards, partitions: Partitions, collections: Collections) -> None:
+    def __init__(self, shards: Shards, partitions: Partitioning, collections: Collections) -> None:
         self._shards = shards
         self._partitions = partitions
         self._collections = collections

@@ -30,7 +30,7 @@ from qa_cluster.errors import InvalidInput
 from qa_cluster.keys import (
     DOCUMENT_PREFIX,
     DocumentName,
-    Partitions,
+    Partitioning,
     decode_id,
     document_key,
     failures_key,
@@ -137,7 +137,7 @@ class DocumentList:
     """
 
     def __init__(
-        self, shards: Shards, partitions: Partitions, collections: Collections, fields: DocumentFields
+        self, shards: Shards, partitions: Partitioning, collections: Collections, fields: DocumentFields
     ) -> None:
         self._shards = shards
         self._partitions = partitions

@@ -23,7 +23,7 @@ from qa_cluster.errors import DeadlineExceeded, InvalidInput, NotFound, ReplyErr
 from qa_cluster.keys import (
     DEFAULT_COLLECTION,
     DocumentName,
-    Partitions,
+    Partitioning,
     check_collection,
     document_key,
     epoch_key,
@@ -70,7 +70,7 @@ class DocumentStore:
     """
 
     def __init__(
-        self, shards: Shards, partitions: Partitions, collections: Collections, encoder: RemoteEncoder | None = None
+        self, shards: Shards, partitions: Partitioning, collections: Collections, encoder: RemoteEncoder | None = None
     ) -> None:
         self._shards = shards
         self._encoder = encoder

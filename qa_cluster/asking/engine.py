@@ -16,7 +16,7 @@ from qa_cluster.access.limits import KeyUse
 from qa_cluster.access.store import ApiKeys
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ModelError, ReplyError
-from qa_cluster.keys import MAX_PARTITIONS, PARTITIONS_KEY, Partitions
+from qa_cluster.keys import MAX_PARTITIONS, PARTITIONS_KEY, Partitioning
 from qa_cluster.options.questions import AskOptions, SearchOptions
 from qa_cluster.ranking.ranker import Ranker
 from qa_cluster.reading.manifest import Manifest
@@ -106,7 +106,7 @@ class Engine:
         self,
         shards: Shards,
         freshness: Freshness,
-        partitions: Partitions,
+        partitions: Partitioning,
         manifest: Manifest | None,
         options: EngineOptions,
     ) -> None:
@@ -186,7 +186,7 @@ class Engine:
             max_waiting_per_shard=options.max_waiting_per_shard,
             patience_seconds=options.shard_patience_seconds,
         )
-        partitions = Partitions()
+        partitions = Partitioning()
         freshness = Freshness(shards, partitions)
         try:
             await shards.open()

@@ -49,7 +49,7 @@ from qa_cluster.keys import (
     PARTITIONS_KEY,
     PINS_PREFIX,
     SYNONYMS_PREFIX,
-    Partitions,
+    Partitioning,
     epoch_key,
     slot,
 )
@@ -116,7 +116,7 @@ class Freshness:
         on_dropped: the functions that are called with the digest of each answer that a write has invalidated.
     """
 
-    def __init__(self, shards: Shards, partitions: Partitions) -> None:
+    def __init__(self, shards: Shards, partitions: Partitioning) -> None:
         self._shards = shards
         self._partitions = partitions
         self._links: dict[Shard, _Link] = {}

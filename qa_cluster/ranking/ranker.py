@@ -27,7 +27,7 @@ from typing import Any, NoReturn, Protocol
 from qa_cluster.errors import ClusterError, MissingRights, ReplyError
 from qa_cluster.keys import (
     DEFAULT_COLLECTION,
-    Partitions,
+    Partitioning,
     collection_prefix,
     epoch_key,
     flight_key,
@@ -88,7 +88,7 @@ class Vectors(Protocol):
 class Ranker:
     """Ranks the corpus of one cluster. `rankings` counts the rankings of this process."""
 
-    def __init__(self, shards: Pipelines, partitions: Partitions, vectors: Vectors | None = None) -> None:
+    def __init__(self, shards: Pipelines, partitions: Partitioning, vectors: Vectors | None = None) -> None:
         self._shards = shards
         self._vectors = vectors
         self.rankings = 0

@@ -14,7 +14,7 @@ from qa_cluster.asking import freshness as freshness_module
 from qa_cluster.asking.freshness import Freshness
 from qa_cluster.cluster.nodes.node import nodes_of
 from qa_cluster.cluster.nodes.resharding import Move, move_slots
-from qa_cluster.keys import Partitions, epoch_key, index_key, slot
+from qa_cluster.keys import Partitioning, epoch_key, index_key, slot
 from qa_cluster.ranking.postings import pack_sentences
 from qa_cluster.routing.connection import Login
 from qa_cluster.routing.shards import Shards
@@ -25,14 +25,14 @@ from tests.harness.programs import binary_or_skip
 from tests.harness.servers import Server
 
 WRITES = 50
-TAG = Partitions(2).tags[0]
+TAG = Partitioning(2).tags[0]
 
 
 @asynccontextmanager
 async def subscribed(server: Server) -> AsyncIterator[Freshness]:
     shards = Shards([Address("127.0.0.1", server.port)], Login(connect_timeout_seconds=10))
     await shards.open()
-    freshness = Freshness(shards, Partitions(2))
+    freshness = Freshness(shards, Partitioning(2))
     await freshness.start()
     try:
         yield freshness

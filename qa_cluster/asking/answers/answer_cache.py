@@ -21,7 +21,7 @@ from qa_cluster.documents.stored import store_whole_answer
 from qa_cluster.errors import QAError
 from qa_cluster.keys import (
     DEFAULT_COLLECTION,
-    Partitions,
+    Partitioning,
     index_key,
     whole_answer_key,
 )
@@ -86,7 +86,7 @@ class Watches:
         drift: the relative change of a term's weight that a cached answer tolerates (`watch_commands`).
     """
 
-    def __init__(self, shards: Shards, partitions: Partitions, ttl_seconds: int, drift: float) -> None:
+    def __init__(self, shards: Shards, partitions: Partitioning, ttl_seconds: int, drift: float) -> None:
         self._shards = shards
         self._partitions = partitions
         self._ttl_ms = (ttl_seconds + SLACK_SECONDS) * 1000
@@ -140,7 +140,7 @@ class Watches:
 class AnswerCache:
     """Reads and writes whole answers. If the cache fails, `get` returns None, and `put` raises no error."""
 
-    def __init__(self, shards: Shards, watches: Watches, partitions: Partitions, ttl_seconds: int) -> None:
+    def __init__(self, shards: Shards, watches: Watches, partitions: Partitioning, ttl_seconds: int) -> None:
         self._shards = shards
         self.watches = watches
         self._partitions = partitions

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from qa_cluster.errors import InvalidInput, QAError
-from qa_cluster.keys import DEFAULT_COLLECTION, Partitions, feedback_key, unanswered_key
+from qa_cluster.keys import DEFAULT_COLLECTION, Partitioning, feedback_key, unanswered_key
 from qa_cluster.routing.shards import Shards
 from qa_cluster.types import Feedback, FeedbackEntry, UnansweredQuestion
 
@@ -63,7 +63,7 @@ class FeedbackStore:
     """The feedback of one cluster."""
 
     def __init__(
-        self, shards: Shards, collections: Collections, partitions: Partitions, limits: FeedbackLimits
+        self, shards: Shards, collections: Collections, partitions: Partitioning, limits: FeedbackLimits
     ) -> None:
         self._shards = shards
         self._collections = collections
@@ -137,7 +137,7 @@ class UnansweredLog:
     """Logs the questions that got no answer or an unsure answer."""
 
     def __init__(
-        self, shards: Shards, collections: Collections, partitions: Partitions, limits: FeedbackLimits
+        self, shards: Shards, collections: Collections, partitions: Partitioning, limits: FeedbackLimits
     ) -> None:
         self._shards = shards
         self._collections = collections

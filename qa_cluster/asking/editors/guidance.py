@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import Any
 
 from qa_cluster.errors import ClusterError, InvalidInput, NotFound, ReplyError
-from qa_cluster.keys import DEFAULT_COLLECTION, Partitions, pins_key, synonyms_key
+from qa_cluster.keys import DEFAULT_COLLECTION, Partitioning, pins_key, synonyms_key
 from qa_cluster.ranking.expansion import Expansion, added_by_synonyms
 from qa_cluster.ranking.terms import question_terms
 from qa_cluster.routing.shards import Shards
@@ -98,7 +98,9 @@ def pin_digest(pin: Pin | None) -> str:
 class Guidance:
     """Reads and changes the pins and synonyms of one cluster."""
 
-    def __init__(self, shards: Shards, freshness: Freshness, collections: Collections, partitions: Partitions) -> None:
+    def __init__(
+        self, shards: Shards, freshness: Freshness, collections: Collections, partitions: Partitioning
+    ) -> None:
         self._shards = shards
         self._freshness = freshness
         self._collections = collections
