@@ -24,8 +24,10 @@ class QAClusterRetriever(BaseRetriever):
     """Retrieves passages from a qa-cluster service.
 
     Each returned document is a passage. Its `id` is the id of the stored document with offsets. Its `metadata` has the
-    metadata of the stored document, and `document_id`, `title`, `start`, `end` and `score`. The offsets are exact:
-    ``stored_text[start:end] == page_content``.
+    metadata of the stored document, and `document_id`, `title`, `start`, `end` and `score`.
+
+    `page_content` equals ``stored_text[start:end]``, except that each white space character between two sentences is a
+    space in `page_content`.
 
     A call can override `k`, `collection`, `filter` and `filters`: ``retriever.invoke("first program", k=2,
     filter="year>=1840")``.

@@ -13,7 +13,10 @@ SEARCH, ASK = "search", "ask"
 
 @dataclass(frozen=True, slots=True)
 class FoundPassage:
-    """A part of a stored document in a search result or an answer: ``document.text[start:end] == text``.
+    """A part of a stored document in a search result or an answer.
+
+    `text` equals ``document.text[start:end]``, except that each white space character between two sentences is a space
+    in `text`.
 
     Attributes:
         id: the document's id with the offsets of the passage, such as ``ada.txt:0-46``.

@@ -140,13 +140,15 @@ class PutResult:
     """The result of a put.
 
     Attributes:
-        status: stored, unchanged, conflict, stale, or no_collection (the document's collection does not exist). Stale:
-            the text that `adopt_document` adopts has changed again.
+        status: stored, unchanged, conflict, stale, or no_collection (the document's collection does not exist). Stale
+            (only from `adopt_document`): the stored text is no longer the text that the client wrote with ``SET``, so
+            nothing was written.
         version: the current version; empty if the document does not exist.
-        created: whether the document did not exist before.
+        created: whether this put has created the document.
         tokenized: whether the current version is indexed.
         pending_bytes: the size of the pending documents in the partition.
-        source: the source of the previous version (`put_document`); empty if it is unknown.
+        source: where the text of the previous version came from, such as a path (`put_document`); empty if it is
+            unknown.
     """
 
     status: str

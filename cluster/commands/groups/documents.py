@@ -68,8 +68,8 @@ def list_documents(  # noqa: PLR0917 - one parameter is one option
     A document fails if two workers ended while they indexed it, or if splitting its text takes too long. The cluster
     retries only after a client has written the document again.
 
-    The list is sorted by partition, then by time of writing. If there may be more documents, the command prints the
-    cursor for the rest of the list.
+    The list is sorted by partition, then by time of writing (with --failed, by a digest of the name). If there may be
+    more documents, the command prints the cursor for the rest of the list.
 
     Examples:
 

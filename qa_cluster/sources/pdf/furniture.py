@@ -282,8 +282,9 @@ def _entries(lines: Sequence[PageLine], run: Sequence[int], titles: Mapping[str,
     """Return the entries at `run`, the positions from `_run`.
 
     An entry ends with the line that has its page number. The lines between the previous entry and this line may be the
-    start of a long title, or other text. If the last of these lines and the line with the number form a known heading,
-    the entry has only the lines of this heading. Otherwise, the entry has all lines since the previous entry.
+    start of a long title, or other text. The function looks for a heading in `titles` that ends with the line with the
+    number, and starts with this line or with a line before it. It takes the longest such heading, and the entry has
+    only the lines of this heading. If there is no such heading, the entry has all lines since the previous entry.
     """
     entries: list[_Entry] = []
     pending: list[int] = []
