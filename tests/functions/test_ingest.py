@@ -277,12 +277,12 @@ def test_an_invalid_text_invalidates_answers_from_the_old_text(shards: Shards) -
     key = keys.paragraphs_key("spoilt", tag("spoilt"))
     shards.client.set(key, b"\xff\xfe quokkas")
     eventually(lambda: shards.record("spoilt") is None, SECONDS)
-    assert shards.ranked_documents("quokkas") == []
+    assert "spoilt" not in shards.ranked_documents("quokkas")
     assert shards.ask("spoilt", 0, "Who smiles?") is None
     assert shards.client.exists(key)
     shards.client.set(key, "Quokkas sleep.")
     shards.wait_tokenized("spoilt")
-    assert shards.ranked_documents("quokkas") == ["spoilt"]
+    assert "spoilt" in shards.ranked_documents("quokkas")
     shards.delete("spoilt")
 
 
@@ -290,13 +290,13 @@ def test_a_document_outside_the_partitions_is_not_ranked(shards: Shards) -> None
     """A change of this document would not change the epochs of the partitions, on which cached whole answers depend."""
     stray = "elsewhere"
     assert stray not in keys.partition_tags(PARTITIONS)
-    shards.client.set(keys.paragraphs_key("stray", stray), "Wombats dig.")
+    shards.client.set(keys.paragraphs_key("stray", stray), "Zorbles dig.")
 
     def tokenized() -> bool:
         record = shards.client.hgetall(keys.document_key("stray", stray))
         return "tokenized" in record
 
     eventually(tokenized, SECONDS)
-    ranking = shards.rank("wombats")
+    ranking = shards.rank("zorbles")
     assert (ranking.candidates, sorted(ranking.epochs)) == ([], sorted(keys.partition_tags(PARTITIONS)))
     shards.client.delete(keys.paragraphs_key("stray", stray))
