@@ -193,9 +193,13 @@ SHORT_RUNS = 8
 
 
 @contextmanager
-def sent(node: Server, *commands: tuple[object, ...]) -> Iterator[Callable[[], list[Any]]]:
-    """Send commands together over one connection. The yielded function returns the replies and the server's time."""
-    with node.client(socket_timeout=120) as client:
+def sent(node: Server, name: str, *commands: tuple[object, ...]) -> Iterator[Callable[[], list[Any]]]:
+    """Send commands together over one connection with a client name. A shard limits the jobs that one name has in the
+    worker.
+
+    The yielded function returns the replies and the server's time.
+    """
+    with node.client(socket_timeout=120, client_name=name) as client:
         connection = client.connection_pool.get_connection()
         try:
             connection.send_packed_command(connection.pack_commands([*commands, ("TIME",)]))
@@ -216,9 +220,9 @@ def test_questions_do_not_wait_for_a_run_of_many_sentences(shards: Shards) -> No
         # the worker is stopped until the short questions have arrived, which may be late on a busy machine
         with node.stopped_worker(), node.client() as client:
             long = ("RG.TRIGGER", "qa.read", "", "What is the number of the house?", *names)
-            long_run = connections.enter_context(sent(node, long))
+            long_run = connections.enter_context(sent(node, "long", long))
             eventually(lambda: triggers_that_wait(client) == 1)
-            short_runs = connections.enter_context(sent(node, *short))
+            short_runs = connections.enter_context(sent(node, "short", *short))
             eventually(lambda: triggers_that_wait(client) == 2)
         *answers, answered = short_runs()
         read_all, all_read = long_run()

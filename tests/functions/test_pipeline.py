@@ -44,8 +44,10 @@ def local() -> QuestionAnsweringPipeline:
 
 
 def trigger(shards: Shards, request: object, *, node: int = 0, model: str = "") -> dict[str, Any]:
+    """Send a request in the name of a separate client. A shard limits the jobs that one client has in the worker."""
     text = request if isinstance(request, str) else json.dumps(request)
-    (reply,) = shards.on(shards.nodes[node], "RG.TRIGGER", "qa.pipeline", model, text)
+    with shards.nodes[node].client(socket_timeout=120, client_name="pipeline") as client:
+        (reply,) = client.execute_command("RG.TRIGGER", "qa.pipeline", model, text)
     return dict(json.loads(reply))
 
 
