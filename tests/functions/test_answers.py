@@ -194,7 +194,7 @@ SHORT_RUNS = 8
 
 @contextmanager
 def sent(node: Server, name: str, *commands: tuple[object, ...]) -> Iterator[Callable[[], list[Any]]]:
-    """Send commands together over one connection with a client name. A shard limits the jobs that one name has in the
+    """Send commands together over one connection with a client name. A shard limits the jobs of each name in the
     worker.
 
     The yielded function returns the replies and the server's time.

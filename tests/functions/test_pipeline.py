@@ -44,7 +44,7 @@ def local() -> QuestionAnsweringPipeline:
 
 
 def trigger(shards: Shards, request: object, *, node: int = 0, model: str = "") -> dict[str, Any]:
-    """Send a request in the name of a separate client. A shard limits the jobs that one client has in the worker."""
+    """Send a request in the name of a separate client. A shard limits the jobs of each client in the worker."""
     text = request if isinstance(request, str) else json.dumps(request)
     with shards.nodes[node].client(socket_timeout=120, client_name="pipeline") as client:
         (reply,) = client.execute_command("RG.TRIGGER", "qa.pipeline", model, text)
