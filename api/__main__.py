@@ -154,7 +154,7 @@ def application(
     """Create the service, with the admin listener and with traces if the settings ask for them.
 
     `certificate` is the certificate that the admin listener uses; None means that the admin listener has no TLS. Raises
-    Raises ConfigError if the admin listener or the traces cannot be set up.
+    ConfigError if the admin listener or the traces cannot be set up.
     """
     app = Application(options)
     if settings.admin_port:
@@ -174,9 +174,9 @@ def with_traces(app: Application, settings: Settings, environment: Mapping[str, 
     """Wrap the application so that it sends traces, if a receiver is configured; otherwise return it unchanged.
 
     The setting `otlp_endpoint` or an environment variable of OpenTelemetry names the receiver; `environment` has the
-    variables of this process. OpenTelemetry is imported only if a receiver is configured. If OpenTelemetry is not
-    installed, a receiver in the setting raises ConfigError. A receiver in the environment only logs a warning, and the
-    application is returned unchanged.
+    variables of this process. OpenTelemetry is imported only if a receiver is configured. If OpenTelemetry is then not
+    installed, raise ConfigError for a receiver in the setting. For a receiver in the environment, instead log a warning
+    and return the application unchanged.
     """
     from_environment = environment.get("OTEL_TRACES_EXPORTER") != "none" and any(map(environment.get, _RECEIVERS))
     if not settings.otlp_endpoint and not from_environment:

@@ -5,8 +5,8 @@
 is traced (``OTEL_TRACES_SAMPLER``). By default, `traceparent` decides, and a request without it is traced. A request
 that is not traced costs only this decision.
 
-Spans contain numbers, names of shards and the route, but no path, query, id or text. They contain the question only if
-the setting `otlp_question_text` is true.
+Spans contain numbers, names of shards, the route and the request id. They contain no path, query string, document id or
+text of a document. They contain the question only if the setting `otlp_question_text` is true.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Its most important threads are:
 - the threads that load models;
 - the threads of user functions;
 - a thread with a second event loop, which runs the coroutines of user functions;
-- a thread for each inference worker and for each model process, which reads the replies of this process;
+- a thread for each child process (inference worker or model process), which reads the replies of the child process;
 - the thread of the heartbeat.
 """
 

@@ -23,7 +23,7 @@
  * the context of QA.DONE or of a timer, where replication is in order. A timer handles a worker's death, because the
  * module also writes keys then, for example the failures of documents.
  *
- * Only QA.ATOMIC blocks the server until a function answers, with a lease in milliseconds (atomic.c). */
+ * Only QA.ATOMIC blocks the server while a function runs, at most until the end of a lease (atomic.c). */
 #include <stdio.h>
 
 #include "scripts/gears/settings.h"

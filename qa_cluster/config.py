@@ -10,12 +10,15 @@ The fields of `Settings` are the table; `SETTINGS` is derived from them. A later
 A setting that is unknown, of the wrong type or out of range raises a ConfigError that names it. Environment variables
 that start with ``QA_`` but are not similar to any setting are ignored.
 
-The TOML file can name programs to run. So if no option names the file, and another user may have written the file in
-the working directory, `load` raises a ConfigError.
+The TOML file can name programs to run. So if the file in the working directory is not named explicitly, and another
+user may have written it, `load` raises a ConfigError.
 
-If `cluster_url` is empty or names the running local cluster, `cluster_password` defaults to the generated password of
-the local cluster (`local_password`). A `cluster_url` together with a `cluster_user` gets no such default. If
-`cluster_url` and `cluster_tls_ca` are unset and the local cluster has TLS, its certificates are used.
+`cluster_password` defaults to the generated password of the local cluster (`local_password`) in two cases:
+
+- `cluster_url` is empty.
+- `cluster_url` names the running local cluster, and no user name is given.
+
+If `cluster_url` and `cluster_tls_ca` are unset and the local cluster has TLS, its certificates are used.
 
 >>> load(environment={"QA_SHARDS": "5"}, flags={"http_port": "9000"}).settings.shards
 5

@@ -107,7 +107,7 @@ class AccessDenied(RequestError):
 
 
 class VersionConflict(RequestError):
-    """The document does not have the version that the caller asked for."""
+    """The stored document does not have the version that the request requires (`if_version`)."""
 
     resp_code = "CONFLICT"
     http_status = 412
@@ -163,7 +163,7 @@ class NoWorker(WorkerError):
 
 
 class WorkerLost(WorkerError):
-    """The worker died twice during this job."""
+    """Two workers, one after the other, died during this job."""
 
     resp_code = "WORKERLOST"
 

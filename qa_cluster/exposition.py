@@ -1,7 +1,7 @@
 """Counters, gauges and histograms of one process, in the Prometheus text format.
 
 Label values must come from small fixed sets such as routes, statuses and the tiers of the caches. A question or an id
-is never a label.
+is never a label value.
 """
 
 from __future__ import annotations

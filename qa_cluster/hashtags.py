@@ -1,4 +1,4 @@
-"""Short constant strings, one per slot, that hash to the slot. As a hash tag, such a string pins a key to a shard.
+"""Short constant strings, one per slot, that hash to the slot. A key with such a string as its hash tag is in the slot.
 
 RedisGears' ``hashtag()`` returns strings of the same kind.
 
@@ -19,9 +19,9 @@ from .keys import SLOTS
 _ALPHABET = (string.digits + string.ascii_uppercase + string.ascii_lowercase).encode()  # in the order of the bytes
 _LONGEST = 3  # three characters are enough for all slots
 
-# If c is the CRC of a prefix, the CRC of the prefix and one more byte is (c << 8) ^ crc((c >> 8) ^ byte). So the low
-# byte of the wanted slot allows only a few last bytes after each prefix. This saves a starting worker from trying all
-# 238,000 strings.
+# If c is the CRC of a prefix, the CRC of the prefix and one more byte is (c << 8) ^ crc((c >> 8) ^ byte). The low byte
+# of c << 8 is 0. So after each prefix, only one last byte can give the low byte of the wanted slot. This saves a
+# starting worker from trying all 238,000 strings.
 _BYTE_SUMS = tuple(crc_hqx(bytes([byte]), 0) for byte in range(256))
 
 

@@ -220,7 +220,7 @@ def partition_of(document_id: str, partitions: int) -> str:
 
 
 class Partitioning:
-    """The partitions of a cluster. The objects of one engine share it, so all of them see a new number at once.
+    """The partitions of a cluster. The objects of an engine share one `Partitioning`, so all see a new number at once.
 
     Attributes:
         number: the number of partitions; 0 if it is not known yet.
@@ -453,10 +453,10 @@ def _own(collection: str) -> str:
 
 
 def pending_key(tag: str) -> str:
-    """The key of a partition's pending documents: a hash of their sizes in bytes, with the sum under ``""``.
+    """The key of a partition's pending documents: a hash. The field ``""`` has the sum of all other values.
 
-    If a client changes a text without the scripts of this package, the module adds 1 to the recorded size of its
-    document (`native/corpus/notes.h`).
+    Each other field is the name of a document. If a script of this package wrote the text, the value is the size of the
+    text in bytes. For each change without these scripts, the module adds 1 to the value (`native/corpus/notes.h`).
     """
     return f"{PENDING_PREFIX}{{{tag}}}"
 

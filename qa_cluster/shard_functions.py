@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-# The id of the session whose script registers all functions. A new registration replaces the previous session.
+# The id of the session whose script registers all functions. When the script runs again, the new session replaces the
+# previous session.
 SESSION = "qa-functions"
 
 READ_TRIGGER = "qa.read"

@@ -1,7 +1,8 @@
 """The types of questions, answers and documents that clients and the REST service exchange, and their JSON forms.
 
 The JSON names are the names of the REST service. `answer`, `score`, `start` and `end` are Hugging Face's names. Offsets
-are half-open, in code points of the stored document: ``document.text[answer.start:answer.end] == answer.answer``.
+are half-open, in code points of the stored document. For every answer except a pinned answer,
+``document.text[answer.start:answer.end] == answer.answer``.
 """
 
 from __future__ import annotations
@@ -768,7 +769,7 @@ class UnansweredQuestion(_Json, what="an unanswered question", object="qa.unansw
     """A question that got no answer, or an unsure answer.
 
     Attributes:
-        count: how often the shards computed an answer to the question; cached answers do not count.
+        count: how often the question was computed on the shards; results from a cache do not count.
         score: the score of the last answer; 0 if the question got no answer the last time.
         first, last: when the question was first and last asked, in seconds since 1970.
     """

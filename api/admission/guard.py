@@ -34,8 +34,8 @@ class Guard:
         self._required = keys_required
 
     def at_hand(self, scope: Scope) -> ApiKey | None:
-        """Return the key of a question, or `ANONYMOUS` if the service needs no key. Return None if the key has limits,
-        is not valid for questions, or cannot be checked without a request to a shard.
+        """Return the API key of a question, or `ANONYMOUS` if the question needs no key. Return None if the question
+        has no valid key with the scope `ask`, if the key has limits, or if the check needs a request to a shard.
         """
         engine = self._state.engine_or_none
         known = None if engine is None else engine.api_keys.at_hand()

@@ -36,7 +36,7 @@ class LineResult:
     """The result of one request, as a line of the output file or of the error file.
 
     Attributes:
-        good: whether the line belongs into the output file; false: into the error file.
+        good: whether the line belongs in the output file. If false, it belongs in the error file.
         text: the line with its line feed.
     """
 

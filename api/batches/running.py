@@ -3,10 +3,10 @@
 An *owner* is an API key, or all clients without a key. A *worker* in this file is a process of rq, not the worker of a
 shard.
 
-A worker has the lease of an owner while it runs the owner's batches. One atomic script records results. It checks the
-lease and the number of lines that were done before. So each line has exactly one result, even if a worker dies, or
-continues after another worker has replaced it. A new worker resumes after the last recorded line. Lines run
-concurrently, but their results are recorded in the order of the lines.
+A worker has the lease of an owner while it runs the owner's batches. One atomic script records results. It first checks
+that the worker still has the lease, and that the number of recorded lines is the number that the worker expects. So
+each line has exactly one result, even if a worker dies, or continues after another worker has replaced it. A new worker
+resumes after the last recorded line. Lines run concurrently, but their results are recorded in the order of the lines.
 """
 
 from __future__ import annotations
@@ -159,7 +159,8 @@ class OwnerBatches:
         return await self._store.batch(self._owner, batch.id)
 
     async def _run_lines(self, batch: Batch, until: float) -> Batch:
-        """Run lines until the file has no more lines, the time `until`, or `stopping` is set. Return the updated batch.
+        """Run lines until the file has no more lines, the time `until` is reached, or `stopping` is set. Return the
+        updated batch.
 
         `until` is on the clock of `time.monotonic`. Also return if the batch is no longer in progress, for example
         because a client has cancelled it. After the batch has expired, the remaining lines do not run, but get lines in

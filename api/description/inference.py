@@ -135,7 +135,7 @@ def _operation(summary: str, said: str, schema: str, *problems: str, unready: st
         summary: what the operation does.
         said: the description of the successful response.
         schema: the name of the schema of the successful response.
-        problems: the statuses of the errors of the operation. Without such a status, the operation needs no API key.
+        problems: the statuses of the errors of the operation. If it is empty, the operation needs no API key.
         unready: the name of the schema of a response with status 503 that is not an error; empty if the operation has
             no such response.
     """

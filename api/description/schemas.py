@@ -355,8 +355,8 @@ def write_parameters(limits: AskLimits) -> tuple[Field, ...]:
 def upload_parameters(limits: AskLimits, timeout_ms: int) -> tuple[Field, ...]:
     """Return the query parameters of an upload.
 
-    `timeout_ms` is the default time limit. A client may set the time limit up to this value or the limit for questions,
-    if the limit for questions is higher.
+    `timeout_ms` is the default time limit. A client may set a time limit up to the larger of `timeout_ms` and the limit
+    for questions.
     """
     return (
         _collection("of the documents"),
@@ -516,7 +516,8 @@ FEEDBACK_FIELDS = (
 
 
 def parse_query(query: bytes, fields: Sequence[Field]) -> dict[str, Any]:
-    """Return the values of a query string by field name. HttpProblem lists the invalid parameters, at most 50.
+    """Return the values of a query string by field name. HttpProblem lists the invalid parameters, at most 50. If the
+    only fault is a string that is too long, InputTooLong is raised instead.
 
     The result has no values for missing parameters. A repeated field has a list of values.
     """
@@ -551,7 +552,8 @@ def parse_query(query: bytes, fields: Sequence[Field]) -> dict[str, Any]:
 
 
 def parse_body(body: bytes, fields: Sequence[Field]) -> dict[str, Any]:
-    """Return the values of a JSON object by field name. HttpProblem lists the invalid fields, at most 50.
+    """Return the values of a JSON object by field name. HttpProblem lists the invalid fields, at most 50. If the only
+    fault is a string that is too long, InputTooLong is raised instead.
 
     The result has no values for missing fields. A repeated field has a list of values.
     """

@@ -44,8 +44,9 @@ class RestoredDocuments:
     """The result of restoring documents: numbers of documents, and the names of some documents.
 
     Attributes:
-        new, replaced, unchanged: the numbers of documents that the cluster did not have, had in a different version,
-            and had in the version of the backup.
+        new: the number of stored documents that the cluster did not have.
+        replaced: the number of stored documents that the cluster had in a different version.
+        unchanged: the number of documents that the cluster already had in the version of the backup.
         skipped: the number of documents that the cluster has in a different version and keeps (policy `skip`).
         refused: for each document that could not be restored, the reason.
         other_version: the restored documents whose new version in the cluster differs from their version in the backup,
@@ -191,8 +192,8 @@ class DocumentRestoring:
                     yield batch
 
     async def _wait_indexed(self) -> None:
-        """Wait until no document of the cluster is pending, also none that other clients write in the meantime. Raise
-        DeadlineExceeded if the number of pending bytes stays the same for `patience` seconds.
+        """Wait until no document of the cluster is pending, including documents that other clients write in the
+        meantime. Raise DeadlineExceeded if the number of pending bytes stays the same for `patience` seconds.
         """
         tags = self._engine.partitions.tags
         keys = [pending_key(tag) for tag in tags]

@@ -295,8 +295,8 @@ class DocumentSaving:
         partition.epochs = before if after == before else None
 
     async def _listed(self, tag: str, epochs: _Epochs) -> set[str]:
-        """Return the names of the indexed, pending and failed documents of a partition. The indexed documents are those
-        of the collections in `epochs`.
+        """Return the names of the pending and failed documents of a partition, and of the indexed documents of the
+        collections in `epochs`.
         """
         pending = await self._shards.execute(pending_key(tag), "HKEYS", pending_key(tag))
         failed = await self._shards.execute(failures_key(tag), "HKEYS", failures_key(tag))

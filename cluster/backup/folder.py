@@ -97,8 +97,8 @@ def new_backup(target: Path, *, force: bool = False) -> Iterator[tuple[BackupFol
     """Create a folder to write to; yield it, and a function that completes the backup and moves it to `target`.
 
     The function gets the manifest and returns the path of the backup. If the caller does not call the function, or an
-    error occurs, nothing is left on the disk. `target` must be missing or empty; with `force`, it may be an earlier
-    backup. Raises ConfigError if `target` is anything else or is in use.
+    error occurs, nothing of the new backup is left on the disk. `target` must be missing or empty; with `force`, it may
+    be an earlier backup. Raises ConfigError if `target` is anything else or is in use.
     """
     target = target.resolve()
     if target.parent.is_dir():

@@ -65,8 +65,8 @@ class StoredFunctions:
 
 
 def sessions_on(client: redis.Redis) -> dict[str, tuple[StoredFunctions, tuple[str, ...]]]:
-    """Return the sessions of user functions on a shard, by session id. Each session comes with the ids of its
-    registrations, in the order of `StoredFunctions.paused`. Sessions without registrations are left out.
+    """Return the sessions of user functions on a shard, by session id. Each value is a pair: the session, and the ids
+    of its registrations in the order of `StoredFunctions.paused`. Sessions without registrations are left out.
     """
     found = {}
     for row in command(client, "RG.PYDUMPSESSIONS", "VERBOSE", "SOURCES"):

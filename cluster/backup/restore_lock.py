@@ -145,8 +145,8 @@ def _this_process() -> dict[str, Any]:
 
 
 def _system() -> str:
-    """Return a text that is the same for all processes among which a process id is unique: the boot of this machine,
-    and the pid namespace of the container. Return an empty text on macOS, which has no `/proc`.
+    """Return a text that names the boot of this machine and the pid namespace of the container. No two running
+    processes with the same text have the same process id. Return an empty text on macOS, which has no `/proc`.
     """
     try:
         return f"{(_PROC / 'sys/kernel/random/boot_id').read_text().strip()} {(_PROC / 'self/ns/pid').readlink()}"

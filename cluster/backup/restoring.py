@@ -87,7 +87,8 @@ class RestoreOutcome:
 class Restoring:
     """Restores a backup to the cluster of the settings: everything, or only the `chosen` collections.
 
-    With `chosen`, readers, functions and API keys are not restored.
+    With `chosen`, readers, functions and API keys are not restored. `policy` (one of `POLICIES`) says what happens if
+    the cluster has different contents under the same name.
     """
 
     def __init__(

@@ -56,7 +56,7 @@ def save(
     which the new backup replaces. `hold_seconds`: see `document_saving`. `on_step` gets the texts for the user.
 
     Raises ConfigError if the folder cannot be used, NotFound if a collection does not exist, ClusterError if a shard is
-    down and has no replica. After an error, nothing is left on the disk.
+    down and has no replica. After an error, nothing of the new backup is left on the disk.
     """
     created = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     readers: tuple[SavedReader, ...] = ()

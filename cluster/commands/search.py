@@ -124,8 +124,8 @@ def show(result: SearchResult, *, filtered: bool = False) -> None:
 
 
 def pieces(hit: Hit) -> Iterator[tuple[str, bool]]:
-    """Yield the text of a hit with its neighbouring sentences, in pieces. Each piece comes with whether it is a word
-    that matches the query.
+    """Yield the text of a hit with its neighbouring sentences, in pieces. Each piece has a flag: True if the piece is a
+    word that matches the query.
     """
     text, begin = (hit.text, hit.start) if hit.passage is None else (hit.passage.text, hit.passage.start)
     line = _SPACE.sub(" ", text)

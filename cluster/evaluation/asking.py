@@ -98,7 +98,7 @@ def ask_all(
     Without `waves`, the reader reads all `retriever_k` best sentences.
 
     Each other result has the best `top_k` spans, even if they are improbable, and says whether the question is
-    answerable. Errors other than refused questions are raised. `advance` gets the number of finished questions.
+    answerable. Any other error of a question is raised. `advance` gets the number of finished questions.
     """
     results: dict[int, AskResult | RequestError] = {}
     numbers = iter(range(len(questions)))
@@ -191,7 +191,7 @@ def given_answers(results: Sequence[AskResult | RequestError]) -> list[GivenAnsw
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
-    """The answers of one method to all questions, with the verdict on each answer.
+    """The answers of one method to all questions, with the verdict (exact match and F1) on each answer.
 
     A method is a way to read sentences, such as "in waves".
 

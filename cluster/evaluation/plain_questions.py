@@ -53,7 +53,8 @@ class PlainQuestionPlan:
         running: whether to ask the running cluster; if false, ask a temporary cluster.
         labels: the names of fields of the questions (option --by). For each value of such a field, the report also has
             the figures of the questions with this value.
-        fit_into: the folder of the reader whose manifest gets the fitted calibration; None: fit nothing.
+        fit_into: the folder of the reader whose manifest gets the fitted calibration, the function that converts the
+            scores of spans to probabilities; None: fit nothing.
     """
 
     file: Path

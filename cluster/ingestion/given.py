@@ -40,7 +40,7 @@ class GivenReading(SourceReading):
     count: int = 1
 
     def documents(self, progress: FileProgress) -> Iterator[tuple[str, Document]]:
-        """Yield each document after its source: the prefix or, without a prefix, `label`."""
+        """Yield pairs: the source of a document (the prefix or, without a prefix, `label`), and the document."""
         progress.expect(self.count, 0)
         yield from super().documents(progress)
 

@@ -44,8 +44,8 @@ class SourceReading(ReadingObserver):
     _progress: FileProgress = field(default_factory=lambda: FileProgress(""))
 
     def documents(self, progress: FileProgress) -> Iterator[tuple[str, Document]]:
-        """Yield each document after its source: the prefix or, without a prefix, the absolute path of the file or
-        folder in `paths` that the document comes from.
+        """Yield pairs: the source of a document, and the document. The source is the prefix or, without a prefix, the
+        absolute path of the file or folder in `paths` that the document comes from.
         """
         self._progress = progress
         if self.extractor is not None:

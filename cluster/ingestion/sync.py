@@ -6,9 +6,9 @@ because the next run may read their files:
 
 - the document of a file that could not be read or stored,
 - all documents of a folder that could not be listed,
-- if a JSON file could not be read completely or a folder could not be listed, all documents of JSON files: their ids do
-  not name the file. Documents of `--raw` and failed documents then stay, too, because the cluster cannot select them by
-  format.
+- if a JSON file could not be read completely or a folder could not be listed: all documents of JSON files, because
+  their ids do not name the file. The run then selects only documents with one of the other formats. This selection does
+  not find the documents of `--raw` and the failed documents, so they stay, too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The secrets that the servers of a cluster share: the replication password and the bus key.
 
 A server sends the replication password to each server that claims to be its primary, and on the cluster bus, any server
-can claim this. So replication uses a separate user, which may only replicate. The bus key signs messages between
-servers and stored functions, and no server ever sends it.
+can claim this. So that a stolen replication password allows little, replication uses a separate user, which may only
+replicate. The bus key signs messages between servers and stored functions, and no server ever sends it.
 """
 
 from __future__ import annotations

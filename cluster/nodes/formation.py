@@ -1,6 +1,7 @@
 """Forms one cluster from empty servers, and waits until all servers agree about the cluster.
 
 This module forms the cluster with the CLUSTER commands of the servers. It never moves slots; `resharding` moves slots.
+Each `deadline` is a value of `time.monotonic`.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def introduce(servers: Servers, deadline: float) -> None:
     """Introduce the servers to each other, and wait until every server reaches all other servers.
 
     Send each server the addresses of the servers that it does not know or cannot reach. Repeat this while a server
-    cannot reach another one. ClusterError after the deadline.
+    cannot reach another one. Raises ClusterError after the deadline.
     """
     ids = {address: text_of(command(client, "CLUSTER", "MYID")) for address, client in servers.items()}
     met_at = -MEET_AGAIN_SECONDS

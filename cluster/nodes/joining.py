@@ -1,7 +1,8 @@
 """Forms one cluster from servers on any hosts. Also reconnects servers after their addresses have changed.
 
 Each step asks the servers what is missing, and adds only that. So a step can be repeated, interrupted, or run twice at
-the same time. In contrast, `formation` forms the local cluster in a single run.
+the same time. In contrast, `formation` forms the local cluster in a single run. Each `deadline` is a value of
+`time.monotonic`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ The steps are the same as in ``redis-cli --cluster rebalance``:
 3. Tell every server the new owner.
 
 `rebalance` first moves the slots that are still migrating because an earlier call was interrupted. So the call can be
-repeated. Slots leave a shard from its upper end. So keys with the hash tag of the shard's lowest slot do not move.
+repeated. A shard first gives away its highest slots. So keys with the hash tag of the shard's lowest slot do not move.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from .connect import ShardClient
 from .polling import POLL_SECONDS
 
 MOST_RESTARTS = 5
-# This much used CPU time counts as progress. A worker that only sends heartbeats uses less within minutes.
+# This much used CPU time counts as progress. A worker that only sends heartbeats uses less CPU time, even in minutes.
 _PROGRESS_SECONDS = 0.5
 _PROCESSOR_TIME = "qa_ai_queue_CPU_bthread_n1_used_cpu_total"
 

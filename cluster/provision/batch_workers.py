@@ -1,10 +1,12 @@
 """Runs batches (`POST /v1/batches`): worker processes of rq, and a loop that queues the owners of open batches.
 
 An *owner* is an API key with its batches, or all clients without an API key together. The cluster stores the batches
-and, for each owner, the lease of the worker that runs the owner's batches. A job in rq only says "run the batches of
-this owner now". So jobs may be lost or duplicated: while an owner has an open batch and no worker has the lease, the
-loop queues the owner again. The REST service does not write to the queue, because a client of the queue decides which
-functions the workers call.
+and, for each owner, the lease of the worker that runs the owner's batches.
+
+The *jobs server* is the Redis or Valkey server with the queue of rq (see the module `jobs`). A job in the queue only
+says "run the batches of this owner now". So jobs may be lost or duplicated: while an owner has an open batch and no
+worker has the lease, the loop queues the owner again. The REST service does not write to the queue, because a client of
+the queue decides which functions the workers call.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ class BatchWorkers:
         self.stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Start the jobs server if it is not running, and run the workers until `stopping` is set."""
+        """Start the jobs server if `jobs_url` is empty and the server is not running (`jobs.start_server`). Then run
+        the workers until `stopping` is set.
+        """
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with locked(self._folder.parent):
             jobs.start_server(self._settings)

@@ -120,7 +120,7 @@ def _program(settings: Settings) -> str:
 
 def _environment(settings: Settings) -> str:
     """Check that the Python of the worker can import the worker, and that the qa-cluster of this Python has the same
-    version as this command. Return its path and the versions, as text.
+    version as this command. Return the path and the version of this Python and the version of qa-cluster, as text.
     """
     python = settings.worker_python or sys.executable
     try:

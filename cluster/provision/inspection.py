@@ -49,7 +49,7 @@ class ShardReport:
         progress: the fields of the shard's progress key (`keys.progress_key`), which describe the last `prepare` on the
             shard; empty if `prepare` has never run there.
         problems: why the shard cannot answer or accept documents; empty if it can do both.
-        obstacles: the problems that prevent storing documents.
+        obstacles: the part of `problems` that prevents storing or indexing documents.
     """
 
     address: str

@@ -3,10 +3,10 @@
 rq does not support clusters, so the jobs server is outside the cluster. A client that can write to an rq queue decides
 which functions the worker calls, and the worker knows the password of the cluster. Therefore:
 
-- The jobs server listens on a unix socket of this user and, if configured, on loopback. It requires the cluster's
-  password.
-- A server in `jobs_url` must be on loopback, use TLS, or be on a unix socket. If the cluster has a password, a server
-  that is not on a unix socket must have one, too.
+- The jobs server that this module starts listens on a unix socket of this user and, if configured, on loopback. It
+  requires the cluster's password.
+- If the setting `jobs_url` names a different jobs server, that server must be on loopback, use TLS, or be on a unix
+  socket. If the cluster has a password, a server that is not on a unix socket must have one, too.
 - Arguments are JSON, never pickles.
 """
 
@@ -70,8 +70,8 @@ def directory(settings: Settings) -> Path:
 
 
 def start(loaded: LoadedSettings) -> None:
-    """Start the jobs server and the worker, if they are not running, and wait until the worker is ready. Raises
-    ClusterError or DeadlineExceeded if the worker does not become ready.
+    """Start the jobs server (only if `jobs_url` is empty) and the worker, if they are not running, and wait until the
+    worker is ready. Raises ClusterError or DeadlineExceeded if the worker does not become ready.
     """
     settings = loaded.settings
     folder = directory(settings)
@@ -171,8 +171,8 @@ def enqueue(settings: Settings, function: str, what: str, *arguments: str | bool
 
 
 def progress(settings: Settings) -> list[JobReport]:
-    """Return the running, ended and queued jobs. Return an empty list if the jobs server of the data folder is not
-    running.
+    """Return the running, ended and queued jobs. Return an empty list if `jobs_url` is empty and the jobs server of the
+    data folder is not running.
     """
     if not settings.jobs_url and server_process.running(_spec(settings, "")) is None:
         return []

@@ -53,8 +53,8 @@ def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) 
 
 
 def add_models(settings: Settings, url: str, on_step: OnStep = lambda text: None) -> ClusterOperation:
-    """Store the encoder and the second reader, each if the cluster at `url` has none. Return the operation on the
-    cluster that this function has used, for further work.
+    """Store the encoder and the second reader, each if the cluster at `url` has none. Return the operation that this
+    function has used, for further work on the cluster.
 
     The encoder is the encoder of the settings or the bundled encoder, unless the settings switch the encoder off. The
     second reader, which the plan `accurate` uses, is stored only if the settings name one. The workers warm the encoder

@@ -28,8 +28,8 @@ from .provisioning import complete
 
 
 def scale(settings: Settings, cluster: LocalCluster, shards: int, on_step: OnStep) -> int:
-    """Extend the local cluster to `shards` primaries, each with the number of replicas of the cluster. Return the
-    number of slots that this call has moved.
+    """Extend the local cluster to `shards` primaries. Each new primary gets as many replicas as the other primaries
+    have. Return the number of slots that this call has moved.
     """
     _extend(cluster, shards)
     url = cluster.up().url
@@ -82,9 +82,11 @@ def _connected(settings: Settings, url: str, stack: ExitStack) -> list[ShardClie
 
 
 def _make_replicas(found: list[ShardClient], shards: int) -> None:
-    """Keep as many of the new nodes as primaries as the cluster lacks. Make the other new nodes replicas, spread evenly
-    over the new primaries. New nodes have no slots and no primary. If no primary is lacking, spread the replicas over
-    the primaries that own slots.
+    """Choose the new primaries among the new nodes, which have no slots and no primary.
+
+    The cluster needs `shards` primaries. The first new nodes stay primaries, until this number is reached. Make the
+    other new nodes replicas, spread evenly over the new primaries. If the cluster needs no new primary, give one
+    replica to each of the first primaries that own slots.
     """
     owners = [node for node, _ in found if node.is_primary]
     new = [(node, client) for node, client in found if not node.primary_id and not node.slots]

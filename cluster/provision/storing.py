@@ -93,7 +93,8 @@ def store(
     on_refused: OnRefused | None = None,
     bar: AbstractContextManager[Callable[[int], None]] | None = None,
 ) -> StoredDocuments:
-    """Store documents, each given after its source. With `wait`, wait until all of them are indexed.
+    """Store documents. `documents` has pairs: the source of a document, and the document. With `wait`, wait until each
+    stored document is indexed or has failed.
 
     Raises NotFound if the collection does not exist. A document that the cluster refuses is passed to `on_refused`;
     without `on_refused`, its error is raised. `bar` shows the number of stored documents; by default, it is a plain

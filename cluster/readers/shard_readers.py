@@ -106,8 +106,8 @@ def read_from(node: Node, client: redis.Redis, name: str = "") -> ReaderFiles:
 
 def store_model(node: Node, client: redis.Redis, reader: ReaderFiles, name: str, deadline: float) -> None:
     """Store the tokenizer and the ONNX file of a reader under `name`; an empty `name` means the default reader. Before
-    the server stores the ONNX file, its worker compiles the file. While the worker is starting, try again until the
-    deadline.
+    the server stores the ONNX file, its worker compiles the file. While the worker is starting, try again until
+    `deadline`, a value of `time.monotonic`.
     """
     client.set(keys.tokenizer_key(node.tag, name), reader.tokenizer)
     model = memoryview(reader.model)
@@ -174,7 +174,7 @@ def _rename(node: Node, client: redis.Redis, name: str) -> str:
 
 
 def _remove_strays(node: Node, client: redis.Redis, name: str) -> None:
-    """Remove the default readers that are stored under other tags and are not the reader `name`.
+    """Remove the default readers whose keys have a tag other than the shard's tag, except the reader `name`.
 
     Such readers arrived with slots from other shards, and could become the default again when slots move.
     """
@@ -223,8 +223,9 @@ def remove(client: redis.Redis, node: Node, name: str, *, default: bool) -> int:
 
 
 def retry_while_starting(attempt: Callable[[], object], deadline: float) -> object:
-    """Call `attempt` until it succeeds, and return its result. Try again only while its shard, the worker of its shard,
-    or a worker of another shard is starting. After the deadline, raise the error.
+    """Call `attempt`, which sends a command to a shard, until it succeeds, and return its result. Try again only while
+    the shard, its worker, or the worker of another shard is starting. After `deadline`, a value of `time.monotonic`,
+    raise the error.
 
     On a busy machine, the servers of a new cluster may lose contact for a moment.
     """

@@ -35,8 +35,8 @@ def run_to_its_end(*arguments: str) -> int:
 def result_of(*arguments: str) -> dict[str, Any]:
     """Run a program, and return the JSON object that it prints to standard output. Raises ModelError if it fails.
 
-    The progress and the errors of the program go to standard error. The program ends if this call is interrupted or
-    this process ends.
+    The progress and the errors of the program go to standard error. The program ends if this call is interrupted and,
+    on Linux, if this process ends.
     """
     command = tethered(command_line(*arguments), signal.SIGTERM)
     with subprocess.Popen(command, stdout=subprocess.PIPE) as program:

@@ -259,8 +259,8 @@ def launch(spec: ServerSpec) -> ProcessRef:
 def wait_ready(spec: ServerSpec, process: ProcessRef, deadline: float) -> None:
     """Wait until the server answers and has loaded its data.
 
-    If the server ends, or is not ready at `deadline`, ClusterError shows the end of the server's log. The time to load
-    the data does not count against the time limit.
+    `deadline` is a value of `time.monotonic`. The time to load the data does not count: the time limit starts again
+    while the server loads. If the server ends, or is not ready in time, ClusterError shows the end of the server's log.
     """
     patience_seconds = deadline - time.monotonic()
     while True:

@@ -73,8 +73,8 @@ def say(text: str) -> None:
 
 
 def say_marked(parts: Iterable[tuple[str, bool]]) -> None:
-    """Print one line of the result to standard output. Each piece of the line comes with whether it is marked. Marked
-    pieces are bold on a terminal.
+    """Print one line of the result to standard output. `parts` are the pieces of the line. Each piece has a flag: True
+    if the piece is marked. Marked pieces are bold on a terminal.
     """
     out.print(Text.assemble(*((safe(text), "bold" if marked else "") for text, marked in parts)), soft_wrap=True)
 

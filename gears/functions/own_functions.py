@@ -85,7 +85,7 @@ class OwnKeyFunction:
     Attributes:
         name: the name of the function, which is also the pattern of its keys.
         call: the function. It gets the key of the event; None as its result leaves the reply unchanged.
-        events: the names of the events that start the function; empty: all events.
+        events: the names of the events that start the function; empty: all events except reads of missing keys.
         commands: the commands whose reply the function may replace; empty: no commands.
         checks_all: whether the worker calls `OwnFunctions.check_all` after events of this function were dropped.
     """

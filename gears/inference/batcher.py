@@ -69,7 +69,7 @@ class _Queue:
     items: deque[Item | DeviceCall] = field(default_factory=deque)
     idle_work: deque[Callable[[], None]] = field(default_factory=deque)
     background: deque[Item] = field(default_factory=deque)
-    busy_until: float = 0.0  # the time when the last foreground item started or ended
+    busy_until: float = 0.0  # the monotonic time when the last foreground item started or ended
     stopping: bool = False
 
 
@@ -151,7 +151,10 @@ class Batcher:
         batching: Batching | None = None,
         limit: WaitLimit | None = None,
     ) -> Item:
-        """Queue a request like `submit`, with batching options and a limit on the waiting time; return its item."""
+        """Queue a request like `submit`, with batching options and a limit on the waiting time; return its item.
+
+        None means no options, or no limit.
+        """
         self._check_capacity()
         checked = model.check(arrays)
         item = Item(model, checked, self._loop.create_future(), limit=limit)
@@ -252,8 +255,8 @@ class Batcher:
     ) -> tuple[list[Array], int]:
         """Queue a call of a function, and wait for it; return its result and its duration in microseconds.
 
-        `limit` is the limit on its waiting time in the queue. `isolated` says that the function runs in another
-        process. In this case, a cancelled caller does not wait until the function has ended.
+        `limit` is the limit on the waiting time of the call; None: no limit. `isolated` says that the function runs in
+        another process. In this case, a cancelled caller does not wait until the function has ended.
         """
         self._check_capacity()
         future = self._loop.create_future()

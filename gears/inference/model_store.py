@@ -119,7 +119,8 @@ class ModelStore:
     async def reader(self, ref: int) -> ServedModel:
         """Return the compiled model of a reader.
 
-        Before the first load in this worker, a separate process tries the file, unless an earlier trial has passed.
+        Before the first load in this worker, a separate process tries the file, unless the file is bundled or an
+        earlier trial has passed.
         """
         found = self._readers.ready(ref)
         if found is not None or self.isolated is None:

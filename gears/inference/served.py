@@ -174,8 +174,8 @@ class Item:
         limit: the limit on the waiting time; None: no limit.
         queued_at: the monotonic time when the request was created.
         running: whether a thread of the device runs the request now.
-        run_us: the duration of the last run in microseconds; 0 before it.
-        ran: the last successful run; None before it.
+        run_us: the duration of the last run in microseconds; 0 before the first run.
+        ran: the last successful run; None before the first successful run.
     """
 
     model: ServedModel

@@ -18,8 +18,8 @@ from .tensors import Array
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 RUN_TOKENS = 48
-"""The fixed cost of a run, in tokens. For the bundled int8 reader on one thread it is 11 in a tight loop, and 65 on a
-busy machine, where other work evicts the weights from the processor's caches."""
+"""The fixed cost of a run, in tokens. For the bundled int8 reader on one thread, measurements gave 11 in a tight loop,
+and 65 on a busy machine, where other work evicts the weights from the processor's caches."""
 
 _NEAREST = (
     BATCH_SIZES[-1] - 1

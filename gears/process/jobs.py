@@ -263,8 +263,9 @@ class JobLoop:
 
 
 def _sendable(part: Argument) -> Argument:
-    """Return a part of a job's result in a form that can be sent, because an error may contain text that cannot be
-    encoded.
+    """Return a part of a job's result in a form that can be sent.
+
+    In a text, escapes replace characters that UTF-8 cannot encode, because an error may contain such characters.
     """
     return part.encode("utf-8", "backslashreplace") if isinstance(part, str) else part
 

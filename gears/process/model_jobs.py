@@ -23,7 +23,7 @@ def add_model_jobs(table: JobTable, models: ModelStore) -> None:
 
 
 def batching_of(size: Any, min_size: Any, min_timeout_ms: Any) -> Batching | None:
-    """Return the batching options of a job; None if the job has no batching options, so that `size` is 0."""
+    """Return the batching options of a job. If `size` is 0, the job has no batching options, and the result is None."""
     return Batching(int(size), int(min_size), int(min_timeout_ms)) if int(size) > 0 else None
 
 

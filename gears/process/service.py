@@ -131,8 +131,8 @@ class WorkerService:
             models.isolated.stop()
 
     async def _cluster_up(self, host: Host) -> None:
-        """If the shard starts together with its cluster, wait until the cluster is up. Before that, the shard cannot
-        read keys or models.
+        """If the shard starts together with its cluster, wait until the cluster is up, for at most
+        `_CLUSTER_UP_SECONDS`. Before that, the shard cannot read keys or models.
         """
         deadline = self._loop.time() + _CLUSTER_UP_SECONDS
         while b"cluster_state:ok" not in host.execute("CLUSTER", "INFO"):

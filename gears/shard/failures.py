@@ -1,7 +1,7 @@
 """The error of the gears interface, and the conversion of errors to one line that starts with a code.
 
 The line of an unexpected exception (neither `QAError` nor `GearsError`) also names one frame, because the author of a
-function searches for the line that failed. The named frame is the last frame in qa-cluster's own functions
+function searches for the code that failed. The named frame is the last frame in qa-cluster's own functions
 (`gears/functions`) or outside of `gears/`, such as in a user's script.
 """
 

@@ -229,7 +229,7 @@ class AsyncLink(asyncio.Protocol):
             asyncio.get_running_loop().call_later(HOLD_SECONDS, self._flush)
 
     def gather(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
-        """Collect the commands of this iteration of the event loop, and send them together when the iteration ends.
+        """Send a command at the end of this iteration of the event loop, together with the iteration's other commands.
 
         If the iteration lasts longer than `HOLD_SECONDS`, the next call sends the collected commands earlier.
         """

@@ -39,7 +39,10 @@ RESEND_SOON_SECONDS = 0.25  # instead of `RESEND_SECONDS`, if the answer is chea
 @sent
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
-    """A worker's answer to a request: the reason of a refusal, or None and the result of its handler."""
+    """A worker's answer to a request.
+
+    If the request failed, `refusal` is the reason. Otherwise `refusal` is None, and `value` is the handler's result.
+    """
 
     refusal: str | None
     value: Any = None
@@ -56,7 +59,7 @@ class Peers:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._handlers: dict[str, Handler] = {}
-        # The first number is random, because an answer for the previous worker of this shard may arrive.
+        # The first number is random, so that a late answer for the previous worker of this shard matches no request.
         self._numbers = itertools.count(secrets.randbits(48))
         self._waiting: dict[tuple[int, str], asyncio.Future[PeerAnswer]] = {}
         self._parts: dict[tuple[str, int], list[bytes]] = {}

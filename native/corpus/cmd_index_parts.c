@@ -9,8 +9,8 @@
  * limit. An open document is discarded in these cases:
  * - QA.INDEX.BEGIN, QA.INDEX.PUT or QA.INDEX.DEL names the same document.
  * - The key of its index is deleted.
- * - QA.INDEX.BEGIN opens another document in the same index while INDEX_MAX_OPEN documents are open, and this document
- *   is the oldest of them.
+ * - It is the oldest of INDEX_MAX_OPEN open documents of its index, and QA.INDEX.BEGIN opens one more document in this
+ *   index.
  * - QA.INDEX.ADD cannot append a part of the document, because the index is full. */
 #include "corpus/cmd_index_parts.h"
 

@@ -10,8 +10,8 @@
  * The note of the text `paragraphs:<name>:{tag}` is the field <name> of `pending:{tag}`. The field with the empty name
  * is the sum of all other fields. `parse_tagged` in qa_cluster/keys.py defines which keys are texts of documents
  * (tests/module/test_notes.py compares it with text_key.c). A text without a tag (`paragraphs:<name>`) belongs to no
- * partition and gets no note: the worker copies the text to its document, and with a note an old text could replace a
- * newer document (docs/design/writing-documents.md).
+ * partition and gets no note. The worker copies such a text to its document, and the text stays in its key. If a note
+ * made the worker copy the text again, an old text could replace a newer document (docs/design/writing-documents.md).
  *
  * qa-cluster's scripts that put and remove documents write the note themselves. So if a script has changed a text, the
  * module compares the note at the end of the script with the note before the change. The module writes a note only if

@@ -2,9 +2,8 @@
  * The module calls a script without a user, so access control lists do not apply. The server replicates the writes of
  * the script, not the call.
  *
- * The call names all keys of the script. So the server refuses the call while the slot of the keys is migrating, like
- * an EVAL of a client. If the server refuses the call, the module replies with TRYAGAIN, and the client sends the
- * command again. */
+ * The call names all keys of the script. So the server refuses the call while the slot of the keys is migrating, as it
+ * refuses an EVAL of a client. Then the module replies with TRYAGAIN, and the client sends the command again. */
 #include "corpus/own_scripts.h"
 
 #include <errno.h>

@@ -3,10 +3,10 @@
  *
  * CLEANING is the work of index_maintain(): counting overdue terms and removing dead postings (index.h). A timer cleans
  * the indexes in steps of at most a millisecond, on primaries and replicas. The timer runs only if an index needs
- * cleaning. The servers clean at different times, because cleaning is not replicated. This is correct: cleaning does
- * not change the digest and the saved data, and changes rankings in only one case. A write may stop counting after
- * 4,096 terms of a new or removed document (WORK_PER_CALL). Cleaning or later writes count the other terms. So for a
- * few milliseconds after the commit or the removal of a document with more distinct terms, rankings use the earlier
+ * cleaning. The servers clean at different times, because cleaning is not replicated. This is correct: cleaning changes
+ * neither the digest nor the saved data, and changes rankings in only one case. A write may stop counting after 4,096
+ * terms of a new or removed document (WORK_PER_CALL). Cleaning or later writes count the other terms. So for a few
+ * milliseconds after the commit or the removal of a document with more distinct terms, rankings use the earlier
  * document frequencies for some terms. While a child process of the server saves, the module does not clean, because
  * each write to a page of memory would copy the page.
  *

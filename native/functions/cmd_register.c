@@ -1,7 +1,7 @@
 /* QA.REGISTER stores a session, the registrations of one script (session.h). QA.SESSIONS and QA.REGISTRATIONS list the
  * sessions and registrations of the server. Of all clients, only the worker may call these commands. The server also
- * gets QA.REGISTER from the AOF and from its primary. A QA.REGISTER from the AOF or a primary must contain a valid tag,
- * a signature that the module has added when it replicated the worker's command. */
+ * gets QA.REGISTER from the AOF and from its primary. If such a QA.REGISTER contains registrations, it must contain a
+ * valid tag (session.h), a signature that the module has added when it replicated the worker's command. */
 #include "functions/registry.h"
 #include "server/caller.h"
 #include "server/commands.h"

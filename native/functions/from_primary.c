@@ -2,10 +2,9 @@
  * - On Redis 7.2 and later and on Valkey, the primary is the only client without a user, which the filter can see.
  * - On Redis 7.0, the filter does not learn which client sent the command. So on a replica, the filter puts
  *   RG.FROMPRIMARY before each listed subcommand (REFUSED), for any client. RG.FROMPRIMARY refuses the primary, and
- * runs the command of another client with the client's rights. So an administrator of a replica also needs the right to
- *   run rg.fromprimary.
- * Lua scripts cannot run the commands of REFUSED. The module's own commands refuse the primary themselves
- * (caller_require_admin). */
+ *   runs the command of another client with the client's rights. So an administrator of a replica also needs the right
+ *   to run rg.fromprimary. Lua scripts cannot run the listed subcommands.
+ * The module's own commands refuse the primary themselves (caller_require_admin). */
 #include "functions/from_primary.h"
 
 #include <errno.h>

@@ -188,8 +188,8 @@ static void on_command(RedisModuleCommandFilterCtx *filter) {
 
 /* ---- RG.INNERHOOK ---- */
 
-/* Reports the keys of the hooked command to the server. Reports no keys for a command that is not hooked: for many
- * nested RG.INNERHOOKs, the recursion would overflow the stack. */
+/* Reports the keys of the hooked command to the server. Reports no keys for a command that is not hooked, such as
+ * RG.INNERHOOK itself: otherwise many nested RG.INNERHOOKs would overflow the stack. */
 static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     int count = 0, *flags = NULL;
     size_t length = 0;

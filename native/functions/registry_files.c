@@ -129,8 +129,8 @@ static int aux_load(RedisModuleIO *rdb, int encver, int when) {
     return REDISMODULE_OK;
 }
 
-/* Runs after the server has adopted sessions: loaded sessions without a valid tag (qa.adopt-registrations). In the AOF,
- * these sessions have no valid tag. A rewrite of the AOF writes the sessions with a tag. */
+/* Runs after the server has adopted sessions: it has loaded them without a valid tag (qa.adopt-registrations). In the
+ * AOF, these sessions have no valid tag. A rewrite of the AOF writes the sessions with a tag. */
 static void on_adopted(RedisModuleCtx *ctx, void *data) {
     if (!server_setting_is(ctx, "appendonly", "yes")) return;
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "BGREWRITEAOF", "");

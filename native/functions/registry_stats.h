@@ -6,8 +6,8 @@
 #include "functions/registry.h"
 #include "jobs/jobs.h"
 
-/* Call it after an event. `queued` 1: the queue has accepted a job of this registration. 0: the queue was full and
- * dropped the job. */
+/* Call it after an event or a trigger. `queued` 1: the queue has accepted a job of this registration. 0: the queue was
+ * full and dropped the job. */
 void registry_triggered(Registration *registration, int queued);
 /* Counts the result of a job. Call it when a job of the registration with this id has ended. */
 void registry_ended(RedisModuleString *id, const JobResult *result);

@@ -6,8 +6,8 @@
 #include "index/documents.h"
 #include "index/vectors.h"
 
-/* True: the document has exactly the first `done` of `total` passages of this encoder, or `done` is 0, so the call
- * replaces all vectors of the document. */
+/* True: the document can get these passages. Either `done` is 0, and the call replaces all vectors of the document; or
+ * the document has exactly the first `done` of `total` passages of this encoder. */
 static bool continues(const Index *index, const Document *document, const IndexEmbedding *embedding) {
     const Vectors *vectors = document->vectors;
     if (!embedding->done) return true;

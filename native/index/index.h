@@ -64,9 +64,10 @@
  * Rankings skip dead postings. When an eighth of all postings (and at least 64) are dead, index_maintain() starts to
  * scan the dictionary. This scan removes dead postings, merges the remaining postings into full blocks, and frees terms
  * that no document contains.
- * These calls take time in proportion to their input or to the whole index: add, commit (copies the forward list, about
- * 2 bytes a distinct term), rank, save, load, digest. A caller that must not block for a whole document adds it in
- * parts (open.c). Adding a posting takes 0.2 to 0.5 us if the term is new, and 0.1 us if the index has the term.
+ * These calls take time in proportion to their input or to the whole index: add, commit and change (both copy the
+ * forward list, about 2 bytes a distinct term), rank, save, load, digest. A caller that must not block for a whole
+ * document adds it in parts (open.c). Adding a posting takes 0.2 to 0.5 us if the term is new, and 0.1 us if the index
+ * has the term.
  *
  * Removal of documents needs forward lists, which cost about 2 bytes for each distinct term of a document. The cost is
  * lowest for long documents. The cost is highest for documents of one sentence, or if each call of index_add() adds one
@@ -203,7 +204,8 @@ typedef struct IndexEmbedding {
 /* Attaches passages to a live document. When the document has all `total` passages, its vectors are complete, and
  * rankings use them. The vectors are removed with the document. A call that changes the results of rankings uses one
  * more id, so index_next_id() grows. The following statuses mean that nothing has changed:
- * - INDEX_MISSING: the document is missing, or does not have exactly `done` of `total` passages of this encoder.
+ * - INDEX_MISSING: the document is missing; or `done` is not 0, and the document does not have exactly `done` of
+ *   `total` passages of this encoder.
  * - INDEX_INVALID, INDEX_FULL: `problem` says why. */
 IndexStatus index_embed(Index *index, const void *id, size_t id_length, const IndexEmbedding *embedding,
                         char problem[INDEX_PROBLEM]);
@@ -442,8 +444,8 @@ typedef void (*IndexDropped)(void *context, const void *name, size_t length, siz
 IndexWatch *index_watch_new(IndexAllocator allocator, const uint64_t key[2], IndexDropped dropped);
 void index_watch_free(IndexWatch *watch);
 /* Watches a question. `now` is the time of the clock of `expires`. `context` is passed to the callback IndexDropped. If
- * `limit` questions with other names are already watched, drops the oldest question. Returns false, and neither watches
- * nor drops a question, in these cases:
+ * `limit` questions with other names are already watched, drops the oldest question. Returns false, does not watch the
+ * question and drops no other question, in these cases:
  * - The index has changed since the ranking, and the change may change the answer.
  * - The commit of an open document may change the answer.
  * - The terms of a long document are still being counted.
@@ -455,8 +457,8 @@ void index_watch_free(IndexWatch *watch);
  * reports the replaced question. */
 bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *question, size_t limit, int64_t now,
                      void *context);
-/* Returns the token of a watched question. 0: no question with this name is watched, or it has expired at the time
- * `now`. */
+/* Returns the token of a watched question. 0: no question with this name is watched, or the question has expired at the
+ * time `now`. */
 uint64_t index_watch_token(const IndexWatch *watch, const void *name, size_t length, int64_t now);
 
 /* A document that is being added, or a document that gets other fields (then without sentences). The caller has checked

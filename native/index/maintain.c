@@ -2,8 +2,8 @@
  * and at least an eighth of all postings are dead.
  *
  * A sweep (not the worker's sweep of pending documents) removes dead postings. For each term, it compares the number of
- * postings with the document frequency. Only if a term has more postings than its frequency, the sweep reads the
- * postings. If a term has no postings left, the sweep frees the number of the term. A removed document with overdue
+ * postings with the document frequency. The sweep reads the postings only if a term has more postings than its
+ * frequency. If a term has no postings left, the sweep frees the number of the term. A removed document with overdue
  * work still has this number in its forward list. So the sweep runs only when no work is overdue. */
 #include "index/structure.h"
 

@@ -105,8 +105,8 @@ static uint32_t passage_from(const Passage *passages, uint32_t count, uint32_t s
     return low;
 }
 
-/* Adds the spans of the passages that are in this part and in this run. False: the run ends before the part or with the
- * part. */
+/* Adds the spans of the passages that are in this part and in this run. False: the run has no passages of later parts.
+ */
 static bool scan_part(Scan *scan, const Vectors *part) {
     Meaning *meaning = scan->meaning;
     const Passage *passages = part->passages;

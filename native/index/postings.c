@@ -312,8 +312,8 @@ bool postings_purge(Index *index, Entry *entry, uint32_t *block, int64_t *budget
     Carry carry = {.count = 0};
     Decoded decoded;
     uint32_t read = *block, write = *block;
-    /* A call processes at least two blocks, because the first block may only have postings that the previous call has
-     * carried, and has written back at its end. */
+    /* A call processes at least two blocks. The first block may contain only postings that the previous call has
+     * carried and written back at its end, so a call that reads only this block makes no progress. */
     for (uint32_t done = 0; read < list->block_count && (done < 2 || *budget > 0); done++) {
         block_decode(&list->blocks[read], &decoded);
         *budget -= decoded.count;

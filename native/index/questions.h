@@ -118,7 +118,7 @@ IndexVector *question_vector(IndexWatch *watch, const IndexVector *vector);
 Question *question_find(const IndexWatch *watch, const void *name, size_t length);
 /* Adds a new question to the table of names, and to the list by age as the newest question. */
 void question_join(IndexWatch *watch, Question *question);
-/* Removes a replaced question without a report, and frees it. */
+/* Removes a question without a report, and frees it. */
 void question_forget(IndexWatch *watch, Question *question);
 /* Removes an expired question without a report. Its memory is freed later. */
 void question_expire(IndexWatch *watch, Question *question);

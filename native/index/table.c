@@ -112,8 +112,8 @@ void table_init(Index *index, Table *table, uint64_t (*hash)(const Index *, uint
 
 void table_free(Index *index, Table *table) {
     uint64_t entries = UINT64_C(1) << table->depth;
-    /* Goes from the end to the start, because the pattern of a segment is the lowest of the entries that point to it.
-     */
+    /* Goes from the end to the start. The pattern of a segment is the number of the first entry that points to the
+     * segment. So the loop frees a segment only after it has read all entries that point to the segment. */
     for (uint64_t i = entries; i-- > 0;)
         if (table->directory[i]->pattern == i)
             memory_free(index, table->directory[i], segment_bytes(table->directory[i]->slots));

@@ -35,8 +35,8 @@ static inline size_t packed_passage_bytes(uint32_t dims) { return 3 * sizeof(uin
  * sentences). False: `problem` says what is wrong. */
 bool passages_check(const uint8_t *bytes, size_t length, uint32_t dims, uint64_t start, uint64_t sentences,
                     char problem[INDEX_PROBLEM]);
-/* Appends `count` passages that passages_check() has accepted. A document without vectors gets `encoder` and `total`.
- */
+/* Appends `count` passages that passages_check() has accepted. If the document has no vectors yet, also stores
+ * `encoder` and `total` in its Vectors. */
 void vectors_append(Index *index, Document *document, uint32_t encoder, uint32_t total, const uint8_t *bytes,
                     uint32_t count);
 void vectors_free(Index *index, Document *document);

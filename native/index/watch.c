@@ -35,9 +35,9 @@
  * sentences have no vectors yet, so their score uses `missing` of IndexVector as the cosine. When vectors are attached
  * to a document, the document's passages are compared with the questions that have a vector. First, an upper bound of
  * the document's scores, from its words and its highest cosine, is compared with the score of the question. If the
- * bound reaches the score, the document alone is ranked for the question. The number of these comparisons is limited,
- * too; the write drops further questions. If vectors were attached after the ranking of a question, the question is
- * compared with these vectors before it is watched.
+ * bound reaches the score, the write ranks the sentences of this document for the question. The number of these
+ * comparisons is limited, too; the write drops further questions. If vectors were attached after the ranking of a
+ * question, the question is compared with these vectors before it is watched.
  *
  * Watched questions are not saved. A service that may have missed a report must ask whether the question of a cached
  * answer is still watched with the same token. */
@@ -473,7 +473,8 @@ void index_watch_changing(IndexWatch *watch, Index *index, const IndexIncoming *
     const Document *document = document_at(index, number);
     const uint8_t *at = document_forward(document), *end = at + document->forward_bytes;
     watch->sentence++;
-    /* A passage may reach a score by its meaning alone. So this loop checks all questions with a vector. */
+    /* A sentence without any term of a question may reach the score by its meaning. So this loop checks all questions
+     * with a vector and a filter. */
     for (Question *question = watch->oldest, *next; question; question = next) {
         next = question->newer;
         if (question->vector) judge_filter(watch, question, document, &arrival);

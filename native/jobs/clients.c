@@ -7,7 +7,7 @@
  * 3. The server calls JOB_Read while it serves the client, and JOB_Read reads the key.
  * 4. The client is unblocked.
  *
- * The server frees the job of a client that is blocked on a key when the client stops waiting, for any reason. */
+ * If a client is blocked on a key and stops waiting, for any reason, the server frees its job. */
 #include "jobs/clients.h"
 
 #include "server/caller.h"

@@ -66,7 +66,7 @@ typedef struct JobClass {
     uint32_t (*cost)(void *data);
     int of_user;  /* 1: runs a user function; these jobs have their own queue, so other jobs never wait for them */
     int of_model; /* 1: runs a model for a client; these jobs have their own queue, so questions never wait for them */
-    int in_order; /* 1: jobs of one registration with a waiting client run one at a time */
+    int in_order; /* 1: for each registration, its jobs with a waiting client run one at a time */
     int with_events;   /* 1: notices of this class enter the queue of events (queues.h) */
     int before_ready;  /* 1: may be handed out before the worker has called QA.READY */
     int unmeasured;    /* 1: the slow log ignores these jobs, because they only ask about executions and scripts, or

@@ -32,6 +32,6 @@ size_t order_kept_of(RedisModuleString *name);
 
 /* For a full queue: returns the newest waiting node of the longest order, if the longest order has at least two waiting
  * nodes more than `besides`; otherwise NULL. `besides` is the number of nodes that already compete with the new node:
- * the nodes of its user in the queue and, if it has an order, the nodes that wait in this order. The caller removes the
- * returned node from the order's queue. */
+ * the nodes of the new node's user in the queue and, if the new node has an order, the nodes that wait in this order.
+ * The caller removes the returned node from the queue of the longest order. */
 QueueNode *order_rival(size_t besides);

@@ -220,8 +220,9 @@ static void begin_idleness(Queue *queue, QueueFlow *flow) {
     if (++queue->idle_count > QUEUE_MAX_IDLE) drop_empty(queue, queue->idle_first, 1);
 }
 
-/* Frees this flow if it is empty, and then its empty parents. If `for_good` is 0, an empty flow on the level above the
- * last level that has had outstanding items is kept for the time `linger`, and its parents are kept, too. */
+/* Frees this flow if it is empty, and then its empty parents. If `for_good` is 0, the function stops at a flow on the
+ * level above the last level that has had outstanding items: this flow and its parents are kept for the time `linger`.
+ */
 static void drop_empty(Queue *queue, QueueFlow *flow, int for_good) {
     while (flow->parent && !flow->queued && !flow->out && !flow->children) {
         QueueFlow *parent = flow->parent;

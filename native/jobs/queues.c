@@ -127,9 +127,8 @@ void queues_retry_ended(const Job *job) {
     if (any_retry()) wake();
 }
 
-/* The limit for QUEUE_OF_FUNCTIONS includes jobs that wait in an order (order.h). If no user of the queue has too many
- * jobs, the longest order is compared like a user, because the jobs of an order run one after the other for all users.
- */
+/* The limit for QUEUE_OF_FUNCTIONS includes jobs that wait in an order (order.h), but queue_rival does not count these
+ * jobs. So if queue_rival finds no job to end, order_rival compares the longest order with the user of `place`. */
 Job *queues_rival(const JobClass *class, void *data, QueueName name, const QueuePlace *place) {
     Job *rival = (Job *)queue_rival(queues[name], place);
     if (rival || !class->of_user) return rival;

@@ -97,8 +97,8 @@ static int try_retain(Runnable *runnable) {
     return 0;
 }
 
-/* Returns a new reference to the value with this ref. `class` NULL: the value may have any class. NULL: there is no
- * such value, or its last reference was already released. */
+/* Returns a new reference to the value with this ref and this class (NULL: any class). Returns NULL if there is no such
+ * value, or if its last reference was already released. */
 static Runnable *by_ref(const RunnableClass *class, uint64_t ref) {
     for (Runnable *runnable = registry; runnable; runnable = runnable->next)
         if (runnable->ref == ref && (!class || runnable->class == class)) return try_retain(runnable) ? runnable : NULL;

@@ -16,9 +16,9 @@ typedef void (*BusReceiver)(RedisModuleCtx *ctx, const char *sender, const char 
 
 void bus_receive(RedisModuleCtx *ctx, uint8_t kind, BusReceiver receiver);
 
-/* Sends a message to the node with this id, or to all other nodes if `node` is NULL. NULL: the bus has accepted the
- * message, but may still lose it, and does not acknowledge it. Otherwise returns an error line, which is valid until
- * the next call. */
+/* Sends a message to the node with this id, or to all other nodes if `node` is NULL. Returns NULL if the bus has
+ * accepted the message. The bus may still lose the message, and does not acknowledge it. Otherwise returns an error
+ * line, which is valid until the next call. */
 const char *bus_send(RedisModuleCtx *ctx, const char *node, uint8_t kind, const char *payload, size_t length);
 
 BusInfo bus_info(void);

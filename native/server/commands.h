@@ -39,6 +39,6 @@ enum {
  * KEY_BOTH. */
 void report_keys_at(RedisModuleCtx *ctx, int offset, ArgRange range, int flags);
 
-/* Registers `n` commands. Allows the worker's user to run commands whose names start with QA. or AI. If the server
- * refuses a command, logs the refusal and returns REDISMODULE_ERR. */
+/* Registers `n` commands. Allows the worker's user to run the commands that link_may_run (links.h) accepts. If the
+ * server refuses a command, logs the refusal and returns REDISMODULE_ERR. */
 int commands_register(RedisModuleCtx *ctx, const CommandSpec *table, size_t n);

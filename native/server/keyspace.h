@@ -8,8 +8,8 @@
 
 typedef enum { KEY_EMPTY, KEY_FOUND, KEY_WRONGTYPE } KeyState;
 
-/* Sets *value to the value of the key, which is valid until the current command ends. For a missing key, the server
- * sends a keymiss event. */
+/* Sets *value to the value of the key, or to NULL if the result is not KEY_FOUND. The value is valid until the current
+ * command ends. For a missing key, the server sends a keymiss event. */
 KeyState keyspace_read(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleType *type, void **value);
 
 /* Like keyspace_read, but without a keymiss event. */

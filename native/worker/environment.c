@@ -1,8 +1,8 @@
 /* The environment variables of a server often contain passwords, such as QA_CLUSTER_PASSWORD. So the worker gets only
  * the variables of a list, and the names that an administrator adds with qa.worker-environment.
  *
- * The list does not include QA_*, because QA.HELLO sends the settings to the worker. It does not include LD_PRELOAD,
- * because LD_PRELOAD is meant for the server only. Tests use QA_TEST_* to find remaining processes. */
+ * Of the variables QA_*, the list includes only QA_TEST_*, which tests use to find remaining processes. The worker gets
+ * its settings from QA.HELLO. The list does not include LD_PRELOAD, because LD_PRELOAD is meant for the server only. */
 #include "worker/environment.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
-/* The documents that the worker is indexing, and the number of workers that have ended while they indexed each
- * document.
+/* Records which documents the worker is indexing, and for each document, how many workers have ended while they indexed
+ * the document.
  *
  * Before the worker indexes documents, it sends their names with QA.INDEXING. If it ends before it has withdrawn the
  * names, the module counts the end in the hash `failures:{tag}` of the document's partition: name -> number of ends and

@@ -4,8 +4,9 @@
  *
  * If there is no job, QA.NEXT blocks the link for the time that the worker gives. Links wait in the order of arrival. A
  * job leaves the queue only when QA_NEXT_Reply writes the reply, so no job is lost if the link closes earlier. The
- * module wakes one link at a time, which then wakes the next link if there is another job. A Waiter is the state of a
- * link that waits in QA.NEXT. It belongs to the blocked client of this link and exists until QA_NEXT_Free. */
+ * module wakes one link at a time. When this link has its reply, the module wakes the next link if there is another
+ * job. A Waiter is the state of a link that waits in QA.NEXT. It belongs to the blocked client of this link and exists
+ * until QA_NEXT_Free. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>

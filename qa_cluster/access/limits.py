@@ -42,8 +42,8 @@ class LimitState:
     Attributes:
         name: `REQUESTS`, `CONCURRENT` or `SENTENCES`.
         left: how much of the limit is left in this window.
-        reset_seconds: for a limit per day, the time until the day ends. For a limit per second, the time until all its
-            requests may start at once or, after a refusal, until one more request may start. 0 for the limit of
+        reset_seconds: for a limit per day, the time until the day ends. For a limit per second, the time until `limit`
+            requests may start at once; after a refusal, the time until one request may start. 0 for the limit of
             concurrent requests.
         window_seconds: the length of the window; 0 for the limit of concurrent requests.
     """

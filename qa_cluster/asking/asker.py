@@ -194,7 +194,7 @@ class Asker:
 
         The stages come from the plan that the question names, or else from the process's plan. If the question names a
         model, the plan has only the first stage, and this model reads in it. A later stage is left out while its reader
-        is not loaded. Caches then use the name of the shorter plan.
+        is not loaded. The names of cached answers then contain the digest of the shorter plan.
 
         Raises:
             NotFound: the model that the question names is not loaded.

@@ -387,7 +387,8 @@ def _number(value: float) -> int | float:
 def _time(seconds: int, nanoseconds: int) -> str:
     """Return a time as text in UTC that a filter parses to the same time. A date without a time means midnight.
 
-    The arguments are the whole seconds since 1970 and the nanoseconds within the second.
+    The arguments are the whole seconds since 1970 and the nanoseconds within the second. For a time outside the years 1
+    to 9999, the text says the seconds since 1970, and a filter cannot parse it.
 
     >>> _time(86400, 0), _time(86400, 250000000)
     ('1970-01-02', '1970-01-02T00:00:00.25Z')

@@ -216,8 +216,8 @@ class DocumentList:
 
         Raises:
             NotFound: the collection does not exist.
-            InvalidInput: `waiting` is true and `choice` does not select all documents of its collection (no index can
-                filter pending documents), or no document has a field of the filter.
+            InvalidInput: no document has a field of the filter; or `waiting` is true and `choice` selects only some
+                documents of the collection. Pending documents are in no index, so no index can select them.
         """
         await self._collections.check(choice.collection)
         if choice:

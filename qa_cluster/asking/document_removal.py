@@ -86,8 +86,8 @@ async def remove_all(listing: DocumentList, store: DocumentStore, choice: Docume
         page = await listing.page(cursor, limit=MAX_PAGE, choice=choice, checked=False)
         if page.documents and not removed:
             # Check that documents have the fields of the filter, because != with a mistyped field would select all
-            # documents. If nothing is selected, skip the check: after a removal, no document may have the field, and
-            # the repeated call must not fail.
+            # documents. If nothing is selected, skip the check: the selected documents may have been the only documents
+            # with the field, and a second removal must not fail because they are gone.
             await listing.check(choice)
         outcomes = await asyncio.gather(*map(remove, page.documents))
         removed += sum(outcomes)

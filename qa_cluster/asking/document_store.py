@@ -374,7 +374,8 @@ class DocumentStore:
         try:
             await self._shards.execute_once(epoch, "GET", epoch)
         except (ReplyError, ConnectionLost):
-            # If the shard is down, all subscriptions to it are lost, so no process serves cached answers now.
+            # If the shard is down, all subscriptions to it are lost. No process then serves cached answers that show
+            # documents of this shard.
             await asyncio.sleep(0)
         return reply, attempts
 

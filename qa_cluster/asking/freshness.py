@@ -274,10 +274,11 @@ class Freshness:
         self._wake.set()
 
     def _confirm(self) -> None:
-        """Compute two times from the last checks: one for all shards, and one for the shards that are up.
+        """Compute the times until which shards are known to report their changes, from the last checks.
 
-        Until such a time, these shards are known to report their changes. The time is 0 if one of these shards has no
-        subscription, or if some slots have no shard.
+        `_confirmed_until` is the time for all shards, and `_up_confirmed_until` for the shards that are up. A time is 0
+        if one of its shards has no subscription, or if some slots have no shard. While a shard is down,
+        `_confirmed_until` is 0.
         """
         topology, down = self._shards.topology, self._shards.down
         confirmed = [link.confirmed for shard, link in self._links.items() if shard not in down]
@@ -483,7 +484,7 @@ class _Link:
     Attributes:
         descriptor: the file descriptor to poll.
         pid: the process id of the server; 0 if it is on another machine.
-        confirmed: when the last successful check started.
+        confirmed: when the last successful check started, on the clock of `time.monotonic`; 0 before the first check.
     """
 
     connection: Connection
@@ -525,7 +526,7 @@ _KINDS: dict[str, type[ClusterError]] = {"LOADING": _ServerLoading, "CLUSTERDOWN
 
 
 async def _process_of(connection: Connection, info: Any) -> int:
-    """Call `process_of` for a connection in a thread and return the server's process id; 0 if unknown.
+    """Return the process id of the server of a connection; 0 if it is unknown. `process_of` runs in a thread.
 
     `info` is the reply to ``INFO server``, or an error.
     """

@@ -29,8 +29,8 @@ from qa_cluster.vectors.encoder_manifest import EncoderManifest
 # The list of the shards' models is read again for an unknown name, because a reader with this name may be new. This is
 # the shortest time between two such reads.
 ASK_AGAIN_SECONDS = 0.2
-# The shortest time between two reads for the reader of a later stage. It is longer because every question asks for such
-# a reader, even if it is not loaded.
+# The shortest time between two reads for the reader of a later stage. This time is longer, because every question looks
+# for the reader while the reader is not loaded.
 STAGE_ASK_AGAIN_SECONDS = 10.0
 SHARD_TIMEOUT_SECONDS = 2.0
 

@@ -70,7 +70,7 @@ class Question:
         retriever_k: the number of sentences that the ranking of the question returns. The readers read some of them.
         chosen: the filter that combines the options `doc_id`, `filters` and `filter`.
         pin: the editor's answer; None if the question has no pin.
-        expansion: the terms with their synonyms; None if no synonym applies.
+        expansion: the terms of the question with their synonyms; None if no synonym applies.
         guide: identifies the pin and the synonyms in the names of cached answers; empty if there are neither.
     """
 

@@ -32,7 +32,8 @@ class RemoteEncoder:
     """Gets vectors of questions from the shards of one cluster.
 
     Attributes:
-        encoder: the manifest of the encoder; None if the shards have none, or if it is not known yet.
+        encoder: the manifest of the encoder; None if the shards have no encoder, or while this process does not know
+            their encoder.
     """
 
     def __init__(self, shards: Shards) -> None:
@@ -45,7 +46,7 @@ class RemoteEncoder:
 
     @property
     def ranking(self) -> tuple[object, ...]:
-        """Identifies the ranking by meaning, as `QuestionVector.identity` does; empty if no encoder is known."""
+        """The `QuestionVector.identity` of the vectors that the encoder makes; empty if no encoder is known."""
         found = self.encoder
         return () if found is None else (found.digest, found.rank_weight, found.missing_cosine)
 

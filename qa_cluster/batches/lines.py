@@ -21,7 +21,7 @@ UTF8_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class InputLine:
-    """A line of an input file that is not blank.
+    """A non-blank line of an input file.
 
     Attributes:
         number: the number of the line. The first line that `read_lines` reads has the number 1.

@@ -163,7 +163,7 @@ class AsyncClient:
         """Submit a question and return the future of its result; `ask` describes the options.
 
         The service answers the question in the background, even if the service restarts. A limited number of questions
-        are sent at the same time. `timeout` limits the time for computing the answer.
+        are sent at the same time. The option `timeout` limits the time for computing the answer.
 
         Raises:
             DeadlineExceeded: the future has no result `wait` seconds after the question was sent.
@@ -188,7 +188,7 @@ class AsyncClient:
         return AskResult.from_json(content)
 
     async def search(self, query: str, **options: Unpack[SearchArguments]) -> SearchResult:
-        """Return the sentences that match best; `qa_cluster.client.SearchOptions` describes the options."""
+        """Return the sentences that match the query best; `qa_cluster.client.SearchOptions` describes the options."""
         return SearchResult.from_json(await self._send(search_call(query, options)))
 
     async def pipeline(
@@ -197,8 +197,8 @@ class AsyncClient:
         """Find answers in given contexts, as `POST /models/{id}` does; `qa_cluster.pipeline` describes the parameters.
 
         `inputs` is a dictionary with question and context, or a list of such dictionaries. The result of one
-        dictionary is ``{"score", "start", "end", "answer"}``, or a list of up to `top_k` such answers. The result of a
-        list is the list of the results of its dictionaries.
+        dictionary is its only answer, ``{"score", "start", "end", "answer"}``, or a list of several answers, at most
+        `top_k`. The result of a list is the list of the results of its dictionaries.
         """
         return parsed(await self._send(pipeline_call(inputs, model, self._seconds(timeout), parameters)))
 
@@ -334,12 +334,12 @@ class AsyncClient:
     async def count_documents(self, *, waiting: bool = False, **choice: Unpack[ChoiceArguments]) -> DocumentCounts:
         """Count the indexed documents that `list_documents` lists for `choice`, and their sentences.
 
-        With `waiting`, pending documents are counted, too, and only `collection` is allowed.
+        With `waiting`, pending documents are counted, too, and `choice` may contain only `collection`.
         """
         return DocumentCounts.from_dict(parsed_object(await self._send(count_call(waiting, choice))))
 
     async def collections(self) -> tuple[CollectionEntry, ...]:
-        """Return all collections with their counts, the default collection first."""
+        """Return all collections, each with its number of documents and of sentences, the default collection first."""
         content = await self._send(RestCall("GET", "/collections"))
         return parsed_list(content, CollectionEntry, "list of collections")
 

@@ -71,7 +71,7 @@ class ClusterClient(ClientThread):
         return self._submissions.submit(self.ask, question, **options)
 
     def search(self, query: str, **options: Unpack[SearchArguments]) -> SearchResult:
-        """Return the sentences that match best; `qa_cluster.client.SearchOptions` describes the options."""
+        """Return the sentences that match the query best; `qa_cluster.client.SearchOptions` describes the options."""
         return self._run(self._client.search(query, **options))
 
     def pipeline(
@@ -125,18 +125,18 @@ class ClusterClient(ClientThread):
         wait: bool = False,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> int:
-        """Store many documents, `concurrency` at a time, and return their number.
+        """Store many documents, `concurrency` at a time, and return the number of stored documents.
 
         The client writes no faster than the shards index. It raises DeadlineExceeded if a shard indexes nothing for
-        `timeout` seconds. The first error ends the call and cancels the writes in flight; documents that were stored
-        before stay stored.
+        `timeout` seconds. The first error that `on_refused` does not receive ends the call and cancels the writes in
+        flight; documents that were stored before stay stored.
 
         Args:
             documents: the documents; the client iterates over them in another thread.
             on_progress: called with the number of documents stored so far.
             on_written: called with the result of each write.
-            on_refused: called with each document that is refused as invalid, and the RequestError. Without it, the
-                first such error ends the call.
+            on_refused: called with each document that is refused as invalid, and the RequestError. None: the first
+                refused document ends the call.
             source_of: returns a text that says where a document comes from, such as a path.
             wait: whether to wait until each document is indexed.
             timeout: seconds for each write.
@@ -266,12 +266,12 @@ class ClusterClient(ClientThread):
     def count_documents(self, *, waiting: bool = False, **choice: Unpack[ChoiceArguments]) -> DocumentCounts:
         """Count the indexed documents that `list_documents` lists for `choice`, and their sentences.
 
-        With `waiting`, pending documents are counted, too, and only `collection` is allowed.
+        With `waiting`, pending documents are counted, too, and `choice` may contain only `collection`.
         """
         return self._run(self._client.count_documents(waiting=waiting, **choice))
 
     def collections(self) -> tuple[CollectionEntry, ...]:
-        """Return all collections with their counts, the default collection first."""
+        """Return all collections, each with its number of documents and of sentences, the default collection first."""
         return self._run(self._client.collections())
 
     def collection(self, name: str) -> CollectionEntry:

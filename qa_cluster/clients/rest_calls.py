@@ -438,7 +438,7 @@ def parsed_list(content: bytes, kind: type[_Listed], what: str = "list") -> tupl
 
 
 def parsed_models(content: bytes) -> list[LoadedModel]:
-    """Return the models that a body lists; raise ProtocolError if the body lists none. Unknown fields are ignored."""
+    """Return the models that a body lists; raise ProtocolError if it has no list. Unknown fields are ignored."""
     known = {entry.name for entry in fields(LoadedModel)}
     try:
         models = parsed_object(content)["data"]

@@ -131,8 +131,8 @@ def read_from(
         id_prefix: precedes every id.
         extractor: reads all files except JSON, and with a forced format also JSON. If it is None, only text files and
             JSON are read.
-        reading: which files of folders are read, and which metadata they get; None means the defaults of
-            `FolderReading`.
+        reading: which files of folders are read, and the address and metadata that all documents get; None means the
+            defaults of `FolderReading`.
 
     Raises:
         InvalidInput: `on_error` is invalid; or, with ``stop``, a document cannot be read or repeats an id

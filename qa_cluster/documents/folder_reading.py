@@ -19,7 +19,7 @@ class Skip:
     """A document or folder that could not be read or stored.
 
     Attributes:
-        where: the file with the line or entry, or the folder.
+        where: the file, with the line or entry in it if one is known; or the folder.
         error: the error; its text may start with `where`.
         document_id: the id of the document; empty if it is unknown.
         folder: for a folder that cannot be listed, its path within the folder that the user named; None for documents.
@@ -60,7 +60,7 @@ class ReadingObserver:
     """
 
     def skipped(self, skip: Skip) -> None:
-        """Called if a document could not be read, with ``on_error="skip"``."""
+        """Called for each document or folder that could not be read, if `on_error` is ``skip``."""
 
     def left_out(self, path: Path, reason: str) -> None:
         """Called for each file or folder that is left out, and for each link that is followed (`files.FOLLOWED`)."""

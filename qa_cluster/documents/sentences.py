@@ -43,7 +43,7 @@ _NEW_ITEM = re.compile(
 _STRUCTURED = re.compile(r"\t|\S {3,}+(?=\S).*?(?<! ) {3,}+\S|^\s*+\||[;{}]$|^\s*+([=\-~*_#^])\1{2,}$")
 # Each structured line matches this fast pattern.
 _MAY_BE_STRUCTURED = re.compile(r"\t| {3}|[|;{}]|[=\-~*_#^]{3}")
-# Full stops of scripts without spaces between sentences, with closing quotes and brackets.
+# Full stops of writing systems that have no spaces between sentences, with closing quotes and brackets.
 _UNSPACED_STOP = re.compile(
     r"[\u3002\uff01\uff1f\uff61\uff0e\u203c\u2047\u2048\u2049\u0964\u0965\u06d4\u061f\u1362\u1367\u17d5\u104b\u166e]+"
     r"[\u300d\u300f\u201d\u2019\"')\uff09\u3011\u300b\u3009\]]*"
@@ -208,7 +208,7 @@ def _limit(text: str, start: int, end: int) -> int:
     for match in _WORD_OR_MARK.finditer(text, start, end):
         size = _token_estimate(match.group())
         if tokens + size > MAX_SENTENCE_TOKENS:
-            # A word is cut only if it exceeds the limit alone.
+            # A word is cut only if the word by itself exceeds the limit.
             return match.start() if tokens else min(match.end(), start + MAX_SENTENCE_TOKENS)
         tokens += size
     return end

@@ -26,8 +26,8 @@ _HEADING_END = re.compile(r"</h1\b", re.IGNORECASE)
 _MAX_HEADING = 2000
 _TAG = re.compile(r"<[^<>]*+>")
 _BETWEEN = re.compile(r"(?<!\s)\s++[-|:/\u00b7\u2022\u00bb\u203a\u2013\u2014]++\s++|(?<!\s)\s*+[:\u2014|]\s++")
-# A text is shared if at least `MIN_SHARED` pages of a folder, and at least the share `MIN_SHARE` of its pages, have it
-# as their title, as a part of their title, or as their first heading.
+# A text is shared if enough pages of a folder have it as their title, as a part of their title, or as their first
+# heading. Enough pages are at least `MIN_SHARED` pages, and at least the share `MIN_SHARE` of the pages of the folder.
 MIN_SHARED = 3
 MIN_SHARE = 0.3
 

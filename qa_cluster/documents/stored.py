@@ -98,7 +98,7 @@ class SentenceRecord:
 
     Attributes:
         start: the first code point of the sentence in the document.
-        answer: the cached answer to the question; empty if it is missing.
+        answer: the cached answer to the question that `read_sentence` got; empty if it is missing.
         left, right: the neighbours, the nearest first.
         blocks: the stored tokens of `BLOCK_SENTENCES` sentences each, in order; empty for a missing block.
         first_block: the number of the first block.
@@ -165,8 +165,8 @@ class ChangeResult:
 
     Attributes:
         status: of a delete: deleted, missing, conflict or stale. Of `set_metadata`: stored, unchanged, conflict,
-            missing, busy or no_collection. Stale: the text that `forget_document` forgets exists again. Busy: a client
-            has changed the text, and the worker has not written its record yet.
+            missing, busy or no_collection. Stale (only of `forget_document`): the document has a text again, so
+            nothing was deleted. Busy: a client has changed the text, and the worker has not updated the record yet.
         version: the version before a delete, or the current version; empty if the document has no record.
     """
 
@@ -463,8 +463,11 @@ class Embedding:
 def embed_document(document: str, tag: str, version: str, splitter: str, made: Embedding) -> ScriptCall:
     """Attach vectors to passages of an indexed document. The reply is ``[stored | stale]``.
 
-    The document is embedded when all passages are stored. The reply is stale if the document has changed, if a
-    different splitter than `splitter` made its sentences, or if `made.done` is wrong.
+    The document is embedded when all passages are stored. The reply is stale in these cases:
+
+    - The document has changed.
+    - A different splitter than `splitter` made the sentences.
+    - `made.done` is neither 0 nor the number of passages that are stored for this encoder.
     """
     args = (version, splitter, made.digest, made.dims, made.done, made.total, made.passages)
     return ScriptCall("embed_document", document_keys(document, tag), args)

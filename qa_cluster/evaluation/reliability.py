@@ -1,7 +1,7 @@
 """Measures how reliable probabilities are: calibration error, reliability table, risk at a given coverage.
 
 The expected calibration error uses equal-mass bins (Nixon et al., Measuring Calibration in Deep Learning, 2019): all
-bins have about the same number of answers, so no bin depends on a few answers only.
+bins have about the same number of answers, so no bin has very few answers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Coverage:
     """The quality of the most probable answers.
 
     Attributes:
-        coverage: the share of all answers that these answers are.
+        coverage: the number of these answers, as a share of the number of all answers.
         right: the share of right answers among them.
         probability: the lowest probability among them.
     """

@@ -26,7 +26,8 @@ FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
 Answer = dict[str, float | int | str]
 
-# The defaults of release 4.57.6, unless the limit of the tokenizer is lower.
+# The defaults of release 4.57.6. If the model's limit (`Manifest.max_tokens`) is lower than `WINDOW_TOKENS`, the limit
+# replaces it. By default, neighbouring windows share at most half of a window.
 WINDOW_TOKENS = 384
 STRIDE_TOKENS = 128
 
@@ -70,7 +71,8 @@ class Preparer:
         """Return the windows of one pair of question and context.
 
         Raises:
-            InvalidInput: the question is too long for the model, or the parameters leave no tokens for the context.
+            InvalidInput: the question is too long for the model, the parameters leave no tokens for the context, or
+                `doc_stride` is too large.
             InputTooLong: there are more than `max_windows` windows; None means no limit.
         """
         asked = self._question(question, parameters)

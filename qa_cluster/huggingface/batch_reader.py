@@ -76,12 +76,12 @@ class BatchReader:
 
         An output replaces a column of the batch with the same name.
 
-        `start` and `end` are code points of the context: ``context[start:end] == answer``. Without an answer, `answer`
-        is empty, `start` and `end` are 0, and `score` is the probability that the context has no answer. A row whose
-        question or context is null or empty has no answer, with the score 0.
+        `start` and `end` are code points of the context: ``context[start:end] == answer``. If the reader finds no
+        answer, `answer` is empty, `start` and `end` are 0, and `score` is the probability that the context has no
+        answer. A row whose question or context is null or empty is not read: it has the same values, but the score 0.
 
         Raises:
-            InvalidInput: an input column is missing, or has values that are not strings.
+            InvalidInput: an input column is missing, or has values that are neither strings nor null.
         """
         questions, contexts = (_texts(batch, name) for name in self._inputs)
         rows = [row for row in range(len(questions)) if questions[row] and contexts[row]]

@@ -1,6 +1,6 @@
 """The parameters of the question-answering pipeline of transformers: names, defaults and limits.
 
-The local pipeline, the REST service with its description, and the shards all use this one table.
+The local pipeline, the REST service, its OpenAPI description and the shards all use this one table.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ from .inputs import InvalidKey, InvalidValue, Sample, create_sample, inputs_of
 from .parameters import Parameters, check_padding
 
 TASK = "question-answering"
-# The number of batches that are split into windows before the model reads the first of them. The model then reads
-# windows of similar length from all these batches together.
+# The pipeline splits `batch_size` times this number of questions into windows before the model reads the first window.
+# The model then reads windows of similar length together. For a generator or a dataset, this number is 1.
 READ_AHEAD = 16
 _INPUTS = ("X", "data", "question", "context")
 # Arguments of transformers.pipeline that controlled how it fetched or ran a checkpoint.
@@ -60,7 +60,7 @@ def pipeline(
         task: ``question-answering``, the only task.
         model: the folder of an exported reader; default: the bundled reader.
         tokenizer: if given, it must be the reader's tokenizer: its folder or its tokenizer.json.
-        device: ``cpu``, -1 or None; ``cuda``, ``cuda:N`` or N with onnxruntime-gpu.
+        device: ``cpu``, -1 or None for the CPU; ``cuda``, ``cuda:N`` or N for a GPU, which needs onnxruntime-gpu.
         runtime: ``openvino`` or ``onnxruntime``; default: the installed runtime that suits the reader and the
             processor.
         threads: the threads of the runtime; default: the number of cores that this process may use.

@@ -43,8 +43,8 @@ class DocumentChoice:
     """A selection of a collection's documents: ids that start with `prefix`, and metadata that satisfies the filter
     `chosen`.
 
-    With `failed`, it selects failed documents instead of indexed documents. The truth value of a selection is false if
-    it selects all indexed documents of its collection (the default).
+    With `failed`, it selects failed documents instead of indexed documents. A selection without `prefix`, `chosen` and
+    `failed` selects all indexed documents of its collection, and its truth value is false.
     """
 
     prefix: str = ""

@@ -363,7 +363,7 @@ def _short(text: str, where: str, size: _Size, depth: int) -> list[Any]:
     """Parse ``name=value``, ``name=one,two`` (either value), ``name!=value``, ``name<value`` and so on.
 
     A value in double quotes is text and may contain commas. A value without quotes becomes a number, true, false or
-    null if it looks like one of these. All other values are text.
+    null if it looks like one of these. All other values, and all values of the field ``id``, are text.
     """
     found = _OPERATOR.search(text)
     name = text[: found.start()].strip() if found else ""

@@ -218,7 +218,7 @@ def question_terms(question: str, limit: int = MAX_QUESTION_TERMS) -> list[str]:
 def unaccented(text: str) -> str:
     """Return the text without accents and invisible characters, and with plain letters.
 
-    Plain letters replace letters with strokes, ligatures and variants of letters.
+    Plain letters replace ligatures, variants of letters, and letters with strokes.
 
     >>> unaccented("Troms\u00f8, \u0141\u00f3d\u017a, light\u00adhouse")
     'Tromso, Lodz, lighthouse'

@@ -42,7 +42,7 @@ def watch_commands(
     Args:
         ranking: the ranking on which the answer is based.
         asked: the number of requested sentences. If the ranking has fewer sentences, every new sentence with a term of
-            the question may change the answer. In a ranking by meaning, every new sentence may change it.
+            the question may change the answer or, in a ranking by meaning, every new sentence.
         chosen: the filter of the ranking; None means no filter.
         collection: the collection of the ranking.
         name: the name of the answer.

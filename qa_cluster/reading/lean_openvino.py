@@ -1,7 +1,8 @@
 """OpenVINO without its converter for other formats: `from qa_cluster.reading.lean_openvino import openvino`.
 
 `import openvino` also imports the converter with its telemetry. The converter takes half of the import time and 15 MB
-in each process, but no worker or pipeline uses it. This module imports it only when `openvino.convert_model` is used.
+in each process, but no worker or pipeline uses it. This module imports the converter only when a program uses
+`openvino.convert_model`.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ def _imported() -> Any:
 
 
 def _imported_at_first_use(name: str) -> Any:
-    """Return an attribute that `openvino` lacks; AttributeError if it is not the converter's function.
+    """Import the converter and return its function `convert_model`; AttributeError for any other `name`.
 
-    For the converter's function, `convert_model`, the call imports the converter.
+    Python calls this function with the name of each attribute that the module `openvino` lacks.
     """
     if name != _FUNCTION:
         raise AttributeError(f"module 'openvino' has no attribute {name!r}")

@@ -33,12 +33,13 @@ class ReadingStage:
         reader: the manifest of the reader.
         waves: the total number of sentences read by the end of each wave; empty: all are read in one wave.
         candidates: the maximum number of sentences that the stage reads.
-        wave_threshold: if the certainty reaches it, the stage reads no more waves.
-        final_threshold: if the certainty reaches it, no later stage reads.
+        wave_threshold: if the `certainty`, the highest `order` of a span in this stage, reaches it, the stage reads no
+            more waves.
+        final_threshold: if the `certainty` reaches it, no later stage reads.
         rank_weight: the weight of a sentence's ranking score in the `order` of its spans
             (`asking/answers/assembly.py`).
         calibration: converts the `order` of a span to a probability.
-        no_answer_threshold: the `order` that the first answer must reach.
+        no_answer_threshold: the `order` that the best answer must reach; otherwise, the result is "no answer".
         earlier_weight: the weight with which a span's `order` in the previous stage is added to its `order`.
     """
 
@@ -71,7 +72,8 @@ class ReadingPlan:
     Attributes:
         stages: one or more stages, in their order.
         retriever: how the sentences are ranked: by ``words``, ``meaning`` or ``both``.
-        ranking: everything about the ranking by meaning that an answer depends on; empty if it uses words only.
+        ranking: everything about the ranking by meaning that an answer depends on; empty if the plan ranks by words
+            only.
     """
 
     stages: tuple[ReadingStage, ...]
@@ -125,7 +127,7 @@ class StageOptions:
         )
 
 
-# The plans that a question can name. If the larger reader is not loaded, the accurate plan has only its first stage.
+# The plans that a question can name. If `SECOND_READER` is not loaded, the accurate plan has only its first stage.
 FAST, BALANCED, ACCURATE = "fast", "balanced", "accurate"
 SECOND_READER = "qa-reader-accurate"
 PLANS: Mapping[str, tuple[StageOptions, ...]] = {

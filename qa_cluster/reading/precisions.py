@@ -31,8 +31,8 @@ _TAIL_BYTES = 1 << 16  # the metadata is at the end of the file, after the graph
 def openvino_settings(precision: str | None) -> dict[str, str | int]:
     """Return OpenVINO's settings for a file of this precision; None: the file does not name a precision.
 
-    float32 is requested explicitly. By default, OpenVINO computes in bf16 on newer processors, so answers would differ
-    between hosts.
+    For every precision except bfloat16, float32 is requested explicitly. By default, OpenVINO computes in bf16 on newer
+    processors, so answers would differ between hosts.
 
     >>> openvino_settings("bfloat16")
     {'INFERENCE_PRECISION_HINT': 'bf16'}

@@ -249,7 +249,7 @@ class _WindowScores:
         """
         flat = self.scores.reshape(-1)
         best = int(flat.argmax())
-        self._logit(best)  # argmax returns a NaN if there is one; the sort below would put it last
+        self._logit(best)  # argmax finds a NaN if there is one; the sort below would put it last
         if n_best == 1:
             yield best
         yielded, wanted = 0, min(len(flat), 4 * n_best + 4)

@@ -1,8 +1,8 @@
 """Converts text to a reader's tokens, and tokens to the blocks that shards store.
 
 Sentences are tokenized when they are first read, or in bulk. Their tokens include no special tokens, and each token has
-the code points that it covers. `windows` puts the question before them. The tokenizer's own padding and truncation are
-turned off for two reasons: all callers would share these settings, and truncation must be reported
+the code points that it covers. The module `windows` puts the question before these tokens. The tokenizer's own padding
+and truncation are turned off for two reasons: all callers would share these settings, and truncation must be reported
 (`QuestionTokens.truncated`).
 """
 

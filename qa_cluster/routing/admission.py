@@ -28,8 +28,9 @@ from qa_cluster.tracing import step
 
 from .on_behalf import asker
 
-# The rate is computed from the questions that ended last: at least `LEAST_ENDS` and at least as many as run at the same
-# time, because they end in groups; at most `MOST_ENDS`, because older questions ran under a different load.
+# The rate is computed from the questions that ended last. It needs at least `LEAST_ENDS` ended questions, and at least
+# as many as run at the same time, because questions end in groups. It uses at most `MOST_ENDS` ended questions, because
+# older questions ran under a different load.
 LEAST_ENDS = 8
 MOST_ENDS = 64
 SPARE_TURNS = 8

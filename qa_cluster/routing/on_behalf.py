@@ -1,9 +1,9 @@
 """Records which user a task works for, so that shards and services can share their capacity fairly.
 
 A service works for many holders of API keys, but all its connections have the same ACL user. So the shards distinguish
-its users by the names of connections (`CLIENT SETNAME`). While a connection works for a user, its name contains the id
-of the user's API key. A name that starts with ``bulk:`` marks bulk work: work for which no user waits, such as a batch.
-The shards queue bulk work separately.
+the holders by the names of connections (`CLIENT SETNAME`). While a connection works for a holder, its name contains the
+id of the holder's API key. A name that starts with ``bulk:`` marks bulk work: work for which no user waits, such as a
+batch. The shards queue bulk work separately.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ _PROBE_SECONDS = 5.0
 _AGAIN_SECONDS = 0.1
 # A worker sends ten heartbeats a second, from a thread of its own. Code of the worker may delay this thread.
 HUNG_WORKER_MS = 1500
-# While a request waits for shards, it probes them at intervals: a shard that was ready at the last probe every
-# `_READY_AGAIN_SECONDS`, every other shard every `_TURN_SECONDS`.
+# While a request waits for shards, it probes them again and again. A shard that was ready at the last probe is probed
+# after `_READY_AGAIN_SECONDS`. Any other shard is probed after `_TURN_SECONDS`.
 _READY_AGAIN_SECONDS = 0.1
 _TURN_SECONDS = 0.05
 # The interval between heartbeats, plus some delay.

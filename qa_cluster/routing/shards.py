@@ -9,8 +9,9 @@ After MOVED, TRYAGAIN, a failover or a lost connection, the topology is refreshe
 most `RETRY_SECONDS`. A caller can choose a different time, or set a deadline of its own. After ASK, the command goes to
 the server that the reply names.
 
-A shard that was detected as down (`mark_down`) gets no commands. Its commands in flight fail, and new commands fail at
-once with `ShardDown`. If a replica may replace the primary, new commands wait for the replica instead.
+A shard that was detected as down (`mark_down`) gets no commands, and its commands in flight fail. If a replica may
+replace the primary, commands that are retried (`Shards.retrying`) wait for the replica. Otherwise, new commands fail at
+once with `ShardDown`.
 
 A request that may leave out shards (`coverage=partial`) does not wait until a shard is detected as down: `readiness`
 probes the shards while the request waits (`patiently`).
@@ -57,8 +58,9 @@ def passes(error: ReplyError) -> bool:
 class ShardDown(ClusterError):
     """A shard is down, so its documents are unavailable.
 
-    `address` is the address of the shard. It is None if the error is about all shards that a request needs and that are
-    down. `Shards.retrying` raises such an error at once, and does not wait until replicas replace the shards.
+    `address` is the address of the shard. It is None if the error names not one shard, but all down shards that a
+    request needs. `Shards.retrying` raises an error without an address at once, and does not wait until replicas
+    replace the shards.
     """
 
     def __init__(self, text: str, address: Address | None = None) -> None:
@@ -490,7 +492,7 @@ class Shards:
     async def execute_pipelines(
         self, commands: Mapping[Address, Sequence[tuple[Argument, ...]]], *, admitted: bool = False
     ) -> list[list[Any]]:
-        """Run commands once on each server, pipelined on a connection of the pool. All servers run at the same time.
+        """Run the commands of each server once, pipelined on a connection of its pool. All servers work in parallel.
 
         The replies are in the order of the servers. An error reply or a redirection is returned in place of a reply.
 

@@ -30,8 +30,9 @@ def process_of(sock: TransportSocket, info: bytes) -> int:
     Call the function in a thread, because it may read many small files.
 
     Args:
-        info: the server's reply to ``INFO server``. Its process id may belong to another machine or container. So the
-            id is used only if its process listens at the port of the connection.
+        info: the server's reply to ``INFO server``. The process id in this reply may belong to another machine or
+            container. So it is used only if the process with this id on this machine listens at the port of the
+            connection.
     """
     found = _PROCESS_ID.search(info)
     if found is None or not sys.platform.startswith("linux"):

@@ -2,8 +2,8 @@
 -- KEYS: use of the API key (a hash).
 -- ARGV: sentences per day (0: count without a limit), sentences to add (may be negative), number of the day whose count
 -- is corrected (empty: today).
--- Reply: 1, or 0 if the limit was reached; the number of today, in days since 1970; the sentences of today (0 if the
--- corrected day has ended); seconds until today ends.
+-- Reply, four numbers: 1, or 0 if the limit was reached; the current day, in days since 1970; the sentences of this day
+-- (0 if the corrected day has ended); the seconds until this day ends.
 local time = redis.call('TIME')
 local day = math.floor(tonumber(time[1]) / 86400)
 local rest = 86400 - tonumber(time[1]) % 86400

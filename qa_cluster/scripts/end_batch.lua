@@ -1,5 +1,5 @@
--- Ends a batch and makes its output and error files visible. Without a token, the batch is cancelled: at once if no
--- worker runs the owner's batches, otherwise by that worker.
+-- Ends a batch and makes its output and error files visible. A call without a token cancels the batch: if a worker runs
+-- the owner's batches, this worker will end the batch; otherwise, the batch ends at once.
 -- KEYS: lease, record of the batch, open batches, files of the owner, records of output and error file, sizes of the
 -- owner's files.
 -- ARGV: token of the worker or '', id of the batch, status at the end, now (s), now (µs), errors (JSON) or ''.

@@ -3,8 +3,9 @@
 -- Mode `put` writes the text. Mode `adopt` writes the record of a text that a client wrote with SET, if the stored text
 -- is still the given text.
 -- Condition: `*` for no condition; empty: the document must not exist; else the version that it must have.
--- Reply: status (stored, unchanged, conflict, stale, no_collection), current version, whether the document is new,
--- whether it is indexed, bytes of the pending documents in its partition, source of the previous version.
+-- Reply: status (stored, unchanged, conflict, stale, no_collection), current version, whether this call has created the
+-- document, whether the current version is indexed, bytes of the pending documents in its partition, source of the
+-- previous version.
 local mode, condition, version, text, source = ARGV[1], ARGV[2], ARGV[6], ARGV[8], ARGV[9]
 local record = named(DOCUMENT, redis.pcall('HMGET', DOCUMENT, 'version', 'tokenized', 'source', 'failed'))
 local current, before = record[1] or '', record[3] or ''

@@ -5,9 +5,10 @@
 -- ARGV: version, number of the sentence, its text, answer, TTL in seconds, limit of answers of a document, limit of
 -- bytes of all answers of the partition.
 -- Reply: 1 if stored, 0 if the document has changed.
--- The set of answers has no TTL: if the set were evicted before the answers, a changed document could not invalidate
--- them. Instead, each call removes a few names of expired answers, and evicts answers before there are too many. While
--- the answers of the partition exceed their limit, the oldest answers are evicted.
+-- The set of answers has no TTL, because a server at its memory limit evicts keys with a TTL first. Without the set, a
+-- changed document could not invalidate its answers. Each call removes a few names of expired answers from the set, and
+-- evicts answers before there are too many. While the answers of the partition exceed their limit, the oldest answers
+-- are evicted.
 local PRUNE = 2
 local ANSWER, ANSWERS, KEPT, KEPT_BYTES = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local TAG = KEPT:match('{[^{}]+}$')

@@ -1,8 +1,10 @@
 """Finds the password of a local cluster, which is stored in the cluster's folder.
 
-Commands that use the folder read the password from it. A client that gets only the cluster's address also reads the
-password from the folder in the working directory, but only if two conditions hold. The address is an address of the
-running cluster. No other user could have written the folder or the file, or can read the file.
+Commands that use the folder read the password from it. A client that gets only the cluster's address reads the
+password from the folder in the working directory if both conditions hold:
+
+- The address is an address of the running cluster.
+- No other user could have written the folder or the password file, and no other user can read the file.
 
 Without TLS, the password is sent only to servers that `LocalServers` includes. With TLS, the servers' certificates are
 checked instead.
@@ -69,7 +71,7 @@ class LocalServers:
     def include(self, host: str, port: int) -> bool:
         """Return whether the server at this address may receive the password.
 
-        The state file is read on each call, because `scale` may have added servers.
+        The state file is read on each call, because `qa-cluster scale` may have added servers.
         """
         return f"{host}:{port}" in self.named or f"{host}:{port}" in _recorded(self.data_dir)
 

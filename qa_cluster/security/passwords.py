@@ -1,9 +1,9 @@
 """Hides passwords from other users of the machine, who can read the arguments of a process.
 
-Every user of the machine can read the arguments of every process (`ps`, ``/proc/<pid>/cmdline``), but only the same
-user can read its environment. So child processes get passwords in their environment or in a file, and only if they need
-them. A password that a user types on the command line is among the arguments when the process starts; on Linux, the
-process overwrites it.
+Every user of the machine can read the arguments of every process (`ps`, ``/proc/<pid>/cmdline``), but only the user
+who runs a process can read its environment. So child processes get passwords in their environment or in a file, and
+only if they need them. A password that a user types on the command line is among the arguments when the process starts;
+on Linux, the process overwrites it.
 """
 
 from __future__ import annotations

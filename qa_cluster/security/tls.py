@@ -2,7 +2,7 @@
 
 All programs get their contexts here: clients of the cluster (blocking, asynchronous and redis-py's), workers and the
 REST service. So all programs require TLS 1.2 or later, and refuse the same files with the same messages. Only OpenSSL
-verifies certificates. A check without a connection runs a handshake in memory.
+verifies certificates. To check a certificate without a connection, `certificate_problem` runs a handshake in memory.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class OwnServer:
         """Return the TLS context of a worker; ConfigError names the server's file that cannot be used.
 
         The context does not check host names: the address is always the worker's own host, but the certificate may have
-        any name. It accepts no certificate that a different authority signed.
+        any name. The certificate must be signed by an authority that the server trusts. If the server names no
+        authority, the certificate must be the server's own certificate.
         """
         context = _client_context()
         context.check_hostname = False
@@ -173,7 +174,7 @@ def explain_failure(error: BaseException | None, *, of_service: bool = False) ->
     while error is not None:
         chain.append(error)
         error = error.__cause__ or error.__context__
-    for found in chain:  # errors that wrap such an error have its text, but no `verify_code`
+    for found in chain:  # an error that wraps an SSLCertVerificationError has its text, but no `verify_code`
         if isinstance(found, ssl.SSLCertVerificationError):
             return _rejected(found, of_service)
     for found in chain:

@@ -61,7 +61,7 @@ _ENTRY = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _SAMPLE = 64 * 1024
-# The first entry of these archives is their type, uncompressed.
+# The first entry of an OpenDocument or EPUB archive is its type, uncompressed.
 _OPEN_TYPES = {
     b"mimetypeapplication/vnd.oasis.opendocument.text": "odt",
     b"mimetypeapplication/epub+zip": "epub",

@@ -30,7 +30,8 @@ _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _LISTS = ("ul", "ol", "menu", "dir")
 _STARTS_LINE = _BLOCKS | {"br"}
 _LABEL = re.compile(r"admonition-title|versionmodified|markdown-alert-title")
-# The attribute with the position of an element in the source, if the position is not the element's line.
+# The attribute with the position of an element in the source. Without it, the position is the element's line in the
+# HTML.
 PLACE = "data-line"
 # The numbering of lists: from the HTML attribute `type` to the class that docutils writes.
 _TYPES = {"a": "loweralpha", "A": "upperalpha", "i": "lowerroman", "I": "upperroman"}

@@ -33,7 +33,8 @@ _HINT = re.compile(
     r"(?:$|[\s_-])",
     re.IGNORECASE,
 )
-# An element whose name matches `_HINT` is content if it has at least this many characters outside of links.
+# An element whose class or id matches `_HINT` is boilerplate if it has fewer characters than this outside of links,
+# unless it has a heading ``h1`` or ``h2``.
 _MIN_CONTENT = 40
 _GOES_ON = re.compile(
     r"(?:prev(?:ious)?|next|up|home|back|index|top|<<+|>>+|[\u00ab\u00bb\u2190\u2192])(?: page)?\Z", re.IGNORECASE

@@ -98,7 +98,7 @@ class _PlainLines:
     """
 
     def __init__(self) -> None:
-        self._fences: list[tuple[str, bool]] = []  # open fences: their mark, and whether they are removed directives
+        self._fences: list[tuple[str, bool]] = []  # for each open fence: its mark, and whether only its contents stay
         self._admonition: int | None = None  # the indentation of the open admonition
         self._options = False  # options of a directive may follow
 
@@ -144,7 +144,7 @@ class _PlainLines:
 
 
 def _directive(name: str, argument: str) -> str:
-    """Return the line that replaces the first line of a directive: a bold label or the bold argument.
+    """Return the line that replaces the first line of a directive: its label, or its argument in bold.
 
     `argument` is the text after the name of the directive. The result is empty for a directive that has no label, if
     `argument` is empty or the directive is in `_SILENT`.

@@ -536,7 +536,10 @@ def _indent(line: str) -> int:
 
 
 def _is_manual_heading(lines: Sequence[str]) -> bool:
-    """Return whether a line is a heading in the output of man(1): capitals at the margin, above indented text."""
+    """Return whether the first of `lines` is a heading in the output of man(1).
+
+    Such a heading is in capitals at the margin, and the line below it is indented.
+    """
     line = lines[0].rstrip()
     return (
         line[:1].isupper() and line.upper() == line and len(line) < 40 and line[-1:].isalpha() and _indent(lines[1]) > 3

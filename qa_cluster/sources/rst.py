@@ -1,7 +1,7 @@
 """Reads reStructuredText. docutils converts it to HTML with line numbers, and `html` reads that HTML.
 
 Before it parses a file, this module registers the roles and directives that docutils does not know. It also replaces
-the directives `_OVERRIDDEN`. It does not read the files that include directives name, and it ignores raw HTML.
+the directives `_OVERRIDDEN`. It does not read a file that the directive `include` names, and it ignores raw HTML.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _OBJECTS = frozenset(
         "autodecorator autoproperty",
     )
 )
-# The options of an object that Sphinx shows.
+# The options of a directive in `_OBJECTS` whose values Sphinx shows on the page.
 _STATED = ("type", "default", "value")
 _SETTINGS = {
     "_disable_config": True, "file_insertion_enabled": False, "raw_enabled": False, "report_level": 5, "halt_level": 5,

@@ -1,6 +1,7 @@
 """Arranges the cells of a table in a grid, so that each cell gets the headers of its columns.
 
-A cell belongs to all columns and rows that it spans. Its text is written once in each row that it spans.
+A cell belongs to all columns and rows that it spans. Its text is written once in each row that it spans, but a long
+text (`MAX_REPEATED`) only in the first of these rows.
 """
 
 from __future__ import annotations

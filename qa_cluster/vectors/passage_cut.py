@@ -48,7 +48,7 @@ def cut_document(
 
 
 def cut_section(lengths: Sequence[int], budget: int) -> list[tuple[int, int]]:
-    """Return the number of the first sentence, from 0 in the section, and the number of sentences of each passage.
+    """Return, for each passage, the number of its first sentence in the section, from 0, and its number of sentences.
 
     `lengths` has the number of tokens of each sentence of the section, and `budget` is the token budget of a passage.
 

@@ -1,6 +1,7 @@
 """The groups of subcommands: `qa-cluster model`, `documents`, `collections`, `keys`, `jobs`, `kafka` and others.
 
-The names end in `_group`, because importing a module of this package sets an attribute with the module's name.
+The names of the groups end in `_group`. Otherwise, the import of a module of this package, such as `documents`, would
+replace the group of the same name, because it sets an attribute of this package with the module's name.
 """
 
 from __future__ import annotations

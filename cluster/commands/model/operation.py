@@ -21,8 +21,8 @@ TIMEOUT_SECONDS = 300.0
 
 
 def operation_of(context: typer.Context, seconds: float) -> tuple[Settings, ClusterOperation]:
-    """Return the settings of the command, and an operation on all shards of the cluster that has a time limit of
-    `seconds`.
+    """Return the settings of the command, and an operation on all shards of the cluster. The operation has a time limit
+    of `seconds`, which starts now.
     """
     settings = load_settings(context).settings
     return settings, ClusterOperation.begin(settings, cluster_url(settings), seconds, console.step)

@@ -264,7 +264,7 @@ class SentenceAnswers:
     def _read_once(
         self, sentence: SentenceRef, question: str, model: str, fetched: _Fetched | None = None
     ) -> asyncio.Future[_Read]:
-        """Have a model read a sentence, and store the answer. Join a running read of the same answer.
+        """Have a model read a sentence, and store the answer. If a read of the same answer is running, join this read.
 
         `fetched` is the stored sentence if the caller has already fetched it, otherwise None. The script that stores
         the answer checks that the sentence has not changed since it was fetched. The read runs in its own task, because

@@ -422,7 +422,7 @@ def _forgotten(name: Name, record: DocumentRecord | None, note: str) -> list[Scr
 
 def _settled(name: Name, record: DocumentRecord | None, note: str) -> list[ScriptCall]:
     """Return the script that deletes the change note of a document, so that the document is not indexed until its next
-    change. Return an empty list if there is no note.
+    change. Return an empty list if there is no note. `record` is None if the document has no record.
     """
     return [settle_note(*name, NO_VERSION if record is None else record.version, note)] if note else []
 

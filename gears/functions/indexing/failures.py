@@ -4,10 +4,10 @@ indexed.
 A text can end the worker that indexes it: the indexing may use all memory, or block the interpreter until the module
 kills the worker. The document would stay pending and end the next worker too. So the worker sends the module the names
 of the documents that it is indexing (`QA.INDEXING`). When the worker ends, the module adds 1 to the entry of each of
-these documents in `failures:{tag}`, unless the end has a known cause that is not a document. The next worker indexes a
-document with an entry alone. So if the next worker ends while it indexes the document, only this document can be the
-cause. When the entry has counted `MAX_ENDS` ends, the worker marks the document as failed in the document's record,
-with the reason. A new write of the document removes the mark.
+these documents in `failures:{tag}`, unless the end has a known cause that is not a document. While the next worker
+indexes a document that has an entry, it indexes no other document. So if this worker ends meanwhile, only this document
+can be the cause. When the entry has counted `MAX_ENDS` ends, the worker marks the document as failed in the document's
+record, with the reason. A new write of the document removes the mark.
 """
 
 from __future__ import annotations

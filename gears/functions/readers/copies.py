@@ -287,8 +287,9 @@ class ReaderCopies:
         return has_written or any(reply is not None for reply in replies)
 
     def _drop_if_missing(self, reader: ShardModel) -> None:
-        """Drop a reader that no shard has offered for `GIVE_UP_SECONDS`, because a reader may be missing only for a
-        moment.
+        """Drop a reader if no shard has offered it for `GIVE_UP_SECONDS`.
+
+        Until then, keep the reader, because it may be missing only for a moment.
         """
         now = time.monotonic()
         if now - self._missing_since.setdefault(reader.name, now) > GIVE_UP_SECONDS:

@@ -52,8 +52,8 @@ class ShardEncoder(ShardModel):
     async def passage_vectors(self, rows: Sequence[IntArray]) -> list[bytes]:
         """Return the packed vectors of passages.
 
-        One run computes all vectors. The run starts when no question waits for the encoder's device, but after a
-        maximum waiting time also before questions (`batcher`). `document_passages` makes the rows.
+        One run computes all vectors. The run starts when no question waits for the encoder's device, or when its
+        maximum waiting time is over (`batcher`). `document_passages` makes the rows.
         """
         try:
             vectors = await self._model().run_in_background(self._inputs(rows))

@@ -75,8 +75,8 @@ class ShardReaders:
     def named(self, model: str) -> Reader:
         """Return a reader by its id or ``id@revision``; an empty name means the default reader.
 
-        If several revisions of an id are loaded, prefers the default reader, and then the newest export. Raises
-        ModelError if the reader is not loaded; the error names the loaded readers.
+        If several revisions of an id are loaded, return the default reader if it has this id, otherwise the newest
+        export. Raises ModelError if the reader is not loaded; the error names the loaded readers.
         """
         if not model:
             return self.current()
@@ -118,8 +118,8 @@ class ShardReaders:
     def key_model(self, model: str, reader: Reader) -> str:
         """Return the model's name in the keys of answers, for a request that names `model` and is read by `reader`.
 
-        The result is `model`. But if `model` is the full name (``id@revision``) of the default reader, the result is
-        empty, as for a request that names no model.
+        The result is empty if `model` is the full name (``id@revision``) of the default reader, as for a request that
+        names no model. Otherwise the result is `model`.
         """
         return "" if model == reader.name and self.is_default(reader) else model
 
@@ -272,9 +272,9 @@ class ShardReaders:
     def _model(self, known: ShardModel | None, manifest: AnyManifest, ref: int) -> ReaderModel:
         """Return the model with the reference `ref`.
 
-        `known` is the loaded model with the same name; None if no such model is loaded. If `ref` refers to the same
-        bytes as `known`, and this worker has not compiled `ref` yet, reuse the compiled model of `known`. Otherwise
-        release the model of `known`.
+        `known` is the loaded model with the same name; None if no such model is loaded. The compiled model of `known`
+        is reused if it has the reference `ref`, or if it has the same bytes as `ref` and this worker has not compiled
+        `ref` yet. Otherwise it is released.
         """
         if known is None or known.model is None:
             return ReaderModel(self._models, ref)

@@ -67,7 +67,7 @@ class InferenceChild:
             del head, arrays
 
     def _other(self, head: Head, arrays: Sequence[Array]) -> None:
-        """Handle a frame of any other kind. This class ignores such frames."""
+        """Handle a frame that does not ask to run, load or drop a model. This class ignores the frame."""
 
     def _beat(self) -> None:
         pause = threading.Event()
@@ -149,8 +149,8 @@ _KINDS: dict[type[Exception], str] = {  # a class comes before its base
 
 def _prepare_process() -> None:
     if sys.platform == "linux":
-        # The kernel sends this signal when the worker's thread that started this process ends. So that thread of the
-        # worker runs at least as long as this process.
+        # The kernel sends this signal when the worker's thread that started this process ends. So the worker keeps that
+        # thread running until this process ends.
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the worker ends this process
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s inference worker: %(message)s")

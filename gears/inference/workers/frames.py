@@ -38,7 +38,10 @@ class ConnectionClosed(Exception):
 
 
 def send(connection: socket.socket, head: Head, arrays: Sequence[Array] = (), descriptor: int | None = None) -> None:
-    """Send a frame. Raise OSError if it cannot be sent within the connection's timeout."""
+    """Send a frame. Raise OSError if it cannot be sent within the connection's timeout.
+
+    `descriptor` is sent with the frame; None: no descriptor.
+    """
     blobs = [_bytes_of(array) for array in arrays]
     described = [[_type_of(array), list(array.shape), len(blob)] for array, blob in zip(arrays, blobs, strict=True)]
     packed = json.dumps({**head, "tensors": described}, separators=(",", ":")).encode()

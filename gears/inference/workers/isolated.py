@@ -77,7 +77,7 @@ class Refused(ModelError):
 
 
 class IsolatedProcesses:
-    """The running processes, the least recently used first. Any thread may call it."""
+    """The running processes, the least recently used first. Any thread may call the methods."""
 
     def __init__(self, limits: IsolationLimits, trials: ModuleTrials) -> None:
         self.limits = limits
@@ -414,7 +414,7 @@ def _answer_commands(
     answer: CommandAnswer,
     deadline: float,
 ) -> None:
-    """Answer the commands of a script until its reply arrives or its time is over."""
+    """Answer the commands of a script until its reply arrives, or until `deadline` (seconds of `time.monotonic`)."""
     while (left := deadline - time.monotonic()) > 0:
         try:
             command = commands.get(timeout=left)

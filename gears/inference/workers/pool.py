@@ -2,9 +2,9 @@
 
 *Processes.* Each inference worker is a process with a thread in this process. The thread starts the process, reads its
 replies, and replaces it when it ends. The delay before a replacement starts at `qa.worker-backoff-ms` and doubles each
-time, up to a limit. After a process that lived for `STABLE_SECONDS`, the delay starts again. A new process loads all
-models and warms their small shapes before it accepts batches. *Warming* a shape is a first run with inputs of this
-size, which makes later runs fast.
+time, up to a limit. After a process that lived for `STABLE_SECONDS`, the delay is again `qa.worker-backoff-ms`. A new
+process loads all models and warms their small shapes before it accepts batches. *Warming* a shape is a first run with
+inputs of this size, which makes later runs fast.
 
 *Batches.* A batch goes to the least busy process. If this process dies, another process gets the batch. After two
 deaths the batch fails. If no process is ready, batches wait for a limited time.
@@ -120,7 +120,9 @@ class RemoteModel:
 
 
 class InferenceWorkers:
-    """All inference workers. Any thread may call it. No thread holds its lock during a send or a wait for a reply."""
+    """All inference workers. Any thread may call the methods. No thread holds the lock while it sends or
+    waits for a reply.
+    """
 
     def __init__(self, options: WorkerOptions) -> None:
         self._options = options
@@ -134,7 +136,7 @@ class InferenceWorkers:
         self._restarts = 0
         self._batches = 0
         self._retries = 0
-        self._progress = time.monotonic()  # the last time when a process became ready or loaded a model
+        self._progress = time.monotonic()  # when a process last became ready, ended a load, or died while ready
         self._threads = [
             threading.Thread(target=self._supervise, args=(place,), name=f"inference-{place + 1}", daemon=True)
             for place in range(options.count)

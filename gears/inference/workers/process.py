@@ -133,7 +133,8 @@ class InferenceProcess:
 
         Raises ProcessLost if the request cannot be sent.
 
-        `commands` is called with each command of the running script, on the thread that reads replies.
+        `descriptor` is sent with the request; None: no descriptor. `commands` is called with each command of the
+        running script, on the thread that reads replies; None: the request runs no script.
         """
         answer: Future[Answer] = Future()
         with self._sending_lock:

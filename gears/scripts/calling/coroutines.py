@@ -1,4 +1,6 @@
-"""The event loop of users' coroutines. It has its own thread, because a coroutine may block the loop."""
+"""The event loop of users' coroutines. It has its own thread, so a coroutine that blocks this loop does not block the
+worker's event loop.
+"""
 
 from __future__ import annotations
 

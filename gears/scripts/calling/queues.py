@@ -40,7 +40,7 @@ class TurnQueue(Generic[T]):
         self.length += 1
 
     def take(self) -> T | None:
-        """Remove the call that may run next from the queue, and return this call. Return None if no call may run.
+        """Take the call that may run next out of the queue, and return this call. Return None if no call may run.
 
         The call is the oldest call of the first owner that has fewer than `most_each` running calls. After this, the
         owner is behind all other owners in the queue. The call counts as running until `ended` is called with it.
@@ -58,7 +58,7 @@ class TurnQueue(Generic[T]):
         return None
 
     def ended(self, call: T) -> None:
-        """Record that a call has ended that `take` returned, so that its owner may run one more call."""
+        """Record the end of a call that `take` has returned. The owner of the call may then run one more call."""
         self._running[call.owner] -= 1
         if not self._running[call.owner]:
             del self._running[call.owner]

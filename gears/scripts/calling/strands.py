@@ -289,7 +289,7 @@ def copy_outcome(done: asyncio.Future[Any], to: asyncio.Future[Any]) -> None:
 
 
 async def captured(work: Awaitable[Any]) -> tuple[Any, BaseException | None]:
-    """Return (result, None), or (None, error) if the work fails; a CancelledError is raised.
+    """Return (result, None), or (None, error) if the work fails. Raise CancelledError if the work is cancelled.
 
     Without this function, a task would raise SystemExit or KeyboardInterrupt in its event loop.
     """

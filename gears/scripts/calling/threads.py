@@ -59,7 +59,7 @@ class TooManyCalls(Exception):
 
 
 class Call:
-    """One use of a thread. `function` is called with the section in which it runs interruptible code.
+    """One use of a thread. `function` gets the section in which it must run its interruptible code.
 
     Attributes:
         owner: the id of the registration, session or execution that the call belongs to.
@@ -84,7 +84,8 @@ class FunctionThreads:
     Each pool has at most `limit` running calls. Stuck calls do not count. A call is stuck if it has not ended
     `grace_seconds` after its first interruption.
 
-    Each thread calls `prepare` when it starts. After each call, it calls `ended` with the section of the call's code.
+    Each thread calls `prepare` when it starts. At the end of each `Call`, the thread calls `ended` with the section of
+    the `Call`.
 
     Attributes:
         count: the number of threads in all pools, including idle threads and the threads of stuck calls.

@@ -97,7 +97,7 @@ class Execution:
         self._waiters: list[asyncio.Future[None]] = []
 
     def begin(self, steps: Sequence[tuple[str, str]]) -> None:
-        """Record the start of the run with its steps: pairs of the kind and the name of the function."""
+        """Record the start of the run. `steps` has a pair for each step: its kind, and the name of its function."""
         self.steps = steps
         self.step_seconds = [0.0] * len(steps)
         self.status = "running"
@@ -232,11 +232,13 @@ def _now_us() -> int:
 class IdSource:
     """Creates ids of executions, registrations and sessions: the shard's id, a dash, and a number from a counter.
 
-    Ids of sessions have an ``s`` before the number, and a counter of their own.
+    Executions and registrations share one counter. Sessions have a second counter, and their ids have an ``s`` before
+    the number.
 
-    The counter starts at the time in microseconds and grows by one. So a new worker does not reuse ids of the previous
-    worker, which other shards and clients may still use. For a registration, the counter first advances to the current
-    time. Shards compare ids of registrations to find the newer of two versions of a session.
+    Both counters start at the time in microseconds and grow by at least one for each id. So a new worker does not reuse
+    ids of the previous worker, which other shards and clients may still use. For a registration, the shared counter
+    first advances to the current time, because shards compare ids of registrations to find the newer of two versions of
+    a session.
     """
 
     def __init__(self, shard_id: str) -> None:
@@ -250,9 +252,10 @@ class IdSource:
         return self._after(0)
 
     def next_dated(self) -> str:
-        """Return a new id of a registration. Its number is greater than in all earlier ids, even of other shards.
+        """Return a new id of a registration. Its number is greater than in all earlier ids of this shard.
 
-        The order between different shards is right only if their clocks agree.
+        If the clocks of the shards agree, the number is also greater than in earlier ids of registrations of other
+        shards.
         """
         return self._after(_now_us() - 1)
 

@@ -1,7 +1,7 @@
 """The functions that scripts call. Scripts import this module as `redisgears` or `rg`, and have its names as globals.
 
-Both spellings of RedisGears 1.2 exist: snake case (globals) and camel case (module). All functions work only in
-functions, coroutines and `onRegistered` callbacks of a shard worker.
+Both spellings of RedisGears 1.2 exist: snake case (globals) and camel case (module). The callers are scripts, and
+their functions, coroutines and `onRegistered` callbacks, in a shard's worker.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def _text(value: object) -> str:
 def execute(command: str, *args: object) -> Any:
     """Run a command on this shard. Replies are str (bytearray if not UTF-8), int, list or None.
 
-    The command has the worker's rights. In a function that is registered with its caller's rights, the command has the
-    rights of the client that has triggered the function. Raises GearsError (``Operation not permitted``) for a key of
-    another shard.
+    In a function that is registered with its caller's rights, the command has the rights of the client that has
+    triggered the function. Otherwise, the command has the worker's rights. Raises GearsError (``Operation not
+    permitted``) for a key of another shard.
 
     >>> execute("HGET", "sentence:doc:{06S}", 0)  # doctest: +SKIP
     'The first sentence.'
@@ -139,7 +139,7 @@ def register_time_event(seconds: float, f: Callable[[], Any], key: object = None
 
     A call starts `seconds` after the end of the previous call. The timer belongs to this worker. A script's timer runs
     on one shard and ends with the worker. For a timer on every shard that also exists after a restart, start the timer
-    in `onRegistered`.
+    in `onRegistered`. Raises GearsError for a `key`, which RedisGears supports, but qa-cluster does not.
     """
     if key is not None:
         raise GearsError(

@@ -269,8 +269,8 @@ class GearsBuilder:
         """Run the pipeline at each event of the reader; return the registration's id.
 
         The arguments are as in `run`. `onRegistered` is called on each shard when the registration becomes active.
-        Functions of a `CommandReader` have the rights of the client that triggers them (``rights="caller"``), or the
-        worker's rights (``rights="owner"``). All other functions have the worker's rights.
+        Functions of a `CommandReader` have the rights of the client that triggers them (``rights="caller"``, the
+        default), or the worker's rights (``rights="owner"``). All other functions have the worker's rights.
         """
         if mode == "sync":
             raise GearsError(NO_SYNC)

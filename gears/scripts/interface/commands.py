@@ -40,7 +40,8 @@ async def run_command(runtime: Runtime, name: str, arguments: list[str]) -> byte
 async def run_at_once(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
     """Run a command without waiting for other shards.
 
-    `RG.DROPEXECUTION` and `RG.ABORTEXECUTION` only send the other shards a message to drop or abort their parts.
+    `RG.DROPEXECUTION` and `RG.ABORTEXECUTION` drop or abort this shard's part. The other shards get a message to do the
+    same, and their answers are not awaited.
     `RG.GETEXECUTION` without SHARD or CLUSTER returns only this shard's part. `RG.GETEXECUTION` with
     CLUSTER still waits for other shards, so a caller that must not wait has to stop this coroutine.
     """

@@ -1,5 +1,5 @@
-"""Runs the commands of functions that the server would only pass back to this worker. The commands run without the
-server, but with the function's rights.
+"""Runs some commands that a function sends, because the server would only pass these commands back to this worker. The
+commands run without the server, but with the function's rights.
 
 The worker's event loop runs these commands. A function on a thread waits for the answer until the function is aborted,
 or until the time limit of the command. Coroutines share one event loop, so no coroutine may block this loop. Therefore

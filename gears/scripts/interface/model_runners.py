@@ -171,7 +171,7 @@ def scriptRunnerAddInputList(runner: ScriptRunner, tensors: Sequence[Tensor]) ->
 def scriptRunnerAddOutput(runner: ScriptRunner) -> int:
     """Request one more output of the function; return 1.
 
-    If outputs were requested, the call fails if the function returns a different number of outputs.
+    If outputs were requested, the function must return exactly this number of outputs. Otherwise the call fails.
     """
     runner.add_output()
     return 1

@@ -138,7 +138,7 @@ class Installed:
         return True
 
     def is_known(self, stored: StoredSession) -> bool:
-        """Return whether this version of the session is installed now, or is the version before it."""
+        """Return whether `stored` is the installed version of its session, or the previous version, if still kept."""
         return self._known_as(stored) is not None
 
     def _known_as(self, stored: StoredSession) -> ScriptSession | None:
@@ -227,9 +227,10 @@ class Installed:
             self._payloads[session.id] = stored.restricted_to(session)
 
     def repair(self, registration_id: str) -> None:
-        """Read the streams of a registration and call its `onRegistered` again, because events were dropped.
+        """Read the streams of a registration again, and call its `onRegistered` again.
 
-        Raises GearsError if the registration is missing.
+        The module requests this after its full queue has dropped events of the registration. Raises GearsError if the
+        registration is missing.
         """
         session, registration = self._sessions.registration(registration_id)
         self._activate(session, registration)

@@ -1,7 +1,7 @@
 """Calls `onRegistered`, the function of a script that runs when a registration becomes active on a shard.
 
-`onRegistered` runs on a thread. Its failures are logged. The functions of a registration may start after its
-`onRegistered` has returned. For a coroutine function, the coroutine then continues in the background.
+`onRegistered` runs on a thread. Its failures are logged. Runs of a registration's functions wait until its
+`onRegistered` has returned. If `onRegistered` is a coroutine function, the runs do not wait for the coroutine.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ class OnRegisteredCalls:
             del self._returned[registration_id]
 
     async def until_returned(self, registration_id: str) -> None:
-        """Wait until the registration's functions may start, because no call of its `onRegistered` is running."""
+        """Wait until no call of a registration's `onRegistered` is running.
+
+        After this, the functions of the registration may start.
+        """
         while (returned := self._returned.get(registration_id)) is not None:
             await asyncio.shield(returned)
 

@@ -2,8 +2,8 @@
 lost.
 
 Every few seconds, a worker reads the primaries from `CLUSTER SLOTS`. It sends a digest of its registrations to each
-primary that had a different digest at the last comparison. If the other shard's registrations differ, that shard
-replies with their list, and this shard corrects itself:
+primary that has not yet agreed with this digest. If the other shard's registrations differ, that shard replies with
+their list, and this shard corrects itself:
 
 - it removes registrations that the other shard has unregistered;
 - it installs the sessions that it lacks (a shard that joins a cluster starts without sessions);
@@ -75,8 +75,8 @@ class Difference:
     `own` is the digest of this shard, and `theirs` is the digest of the other shard.
 
     Attributes:
-        pause: the number of rounds until this shard asks again. The number doubles, up to `MAX_PAUSE_ROUNDS`, as long
-            as both digests stay the same.
+        pause: the number of rounds until this shard asks the other shard again. The number doubles, up to
+            `MAX_PAUSE_ROUNDS`, as long as both digests stay the same.
         due: the number of the round in which this shard asks again. After a change of a digest, it asks in the next
             round.
     """

@@ -62,7 +62,7 @@ class Registrar:
         return self._publishing.locked() or bool(self._unconfirmed)
 
     async def publish(self, session: ScriptSession, replaced: str | None = None) -> None:
-        """Register a session on all shards. If this fails, undo it on all shards and raise GearsError with the reason.
+        """Register a session on all shards, or undo the change on all shards and raise GearsError with the reason.
 
         `replaced` is the id of another session that the session replaces; None: no other session.
 
@@ -138,7 +138,7 @@ class Registrar:
                     logger.error("a shard did not restore the earlier version of a session: %s", error_line(outcome))
 
     def extend(self, session: ScriptSession, registration: Registration) -> None:
-        """Add a registration that a running function has made to its session.
+        """Add a registration to `session`, the session of the running function that has made the registration.
 
         All shards install the registration in the background. If this fails, the error is only logged.
         """

@@ -85,8 +85,8 @@ class RegistrationList:
 def _age(ids: Iterable[str]) -> tuple[int, int, list[str]]:
     """Return a key that sorts the versions of a session from old to new. `ids` are a version's registration ids.
 
-    The number at the end of an id grows with time. First, the largest number counts, then the number of the ids, and
-    then the ids themselves.
+    The number at the end of an id grows with time. Versions are compared first by the largest of these numbers, then by
+    the count of their ids, and then by the ids themselves.
     """
     names = sorted(ids)
     numbers = [name.rpartition("-")[2] for name in names]

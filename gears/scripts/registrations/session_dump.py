@@ -29,8 +29,8 @@ class SessionDump:
         """Return the reply of ``RG.PYDUMPSESSIONS [VERBOSE] [DEAD] [SOURCES] [SESSIONS s..]``.
 
         SESSIONS selects live and dead sessions by id; raise GearsError if an id is unknown. Without SESSIONS, the reply
-        has all live sessions; with DEAD, it has the replaced or unregistered sessions that an execution or a timer
-        still uses. VERBOSE shows registrations and requirements in full. SOURCES adds the scripts; the module allows
+        has all live sessions, or, with DEAD, the replaced or unregistered sessions that an execution or a timer still
+        uses. VERBOSE shows registrations and requirements in full. SOURCES adds the scripts; the module allows
         SOURCES only to administrators.
         """
         verbose, dead, sources, names = _parse(arguments)
@@ -105,8 +105,8 @@ def _parse(arguments: list[str]) -> tuple[bool, bool, bool, set[str]]:
 
 
 def _requirement(name: str, users: int = 1) -> list[Any]:
-    """Return a requirement as in the reply, marked as installed. `users` is the number of sessions that have it.
-    Every requirement is installed, because a session with a missing requirement is refused.
+    """Return the entry of a requirement for the reply. `users` is the number of sessions that have the requirement.
+    The entry says that the requirement is installed, because a session with a missing requirement is refused.
     """
     return [
         *("GearReqVersion", 1),

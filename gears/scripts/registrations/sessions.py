@@ -173,7 +173,7 @@ class SessionRegistry:
         raise GearsError("ERR subcommand not found")
 
     def adopt(self, session: ScriptSession) -> list[str]:
-        """Add a session, or replace the session with its id.
+        """Add a session. It replaces an earlier session with the same id.
 
         Return the ids of the removed registrations: the registrations that only the replaced session had.
         """

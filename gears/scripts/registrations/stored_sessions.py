@@ -117,10 +117,11 @@ def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
 @sent
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of a shard: install the session `stored`, or remove the session `removed`.
+    """A change of a shard: install the session `stored`, remove the session with the id `removed`, or both.
 
-    The changes that a shard sends have increasing numbers. A change with the number 0 is only applied on this shard. A
-    change may be sent twice, and must not undo later changes.
+    For `stored` and `removed`, None means no session. The changes that a shard sends have increasing numbers. A change
+    with the number 0 is applied on this shard and is not sent. A change may be sent twice, and must not undo later
+    changes.
     If a change withdraws a version, `undone` has the registrations of this version, which are unregistered. The rest of
     such a change is skipped if a different version has replaced this version.
     """

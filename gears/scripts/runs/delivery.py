@@ -113,7 +113,7 @@ class _Outgoing:
 class Sending:
     """Sends the numbered messages of this shard, and stores each message until it is acknowledged.
 
-    Any thread may send. The function `send` that the constructor gets is called with a node id, the kind of a message
+    Any thread may send. The constructor gets a function `send`, which is called with a node id, the kind of a message
     and the message. This function sends the message once, or raises GearsError.
     """
 
@@ -205,7 +205,7 @@ class Sending:
 
 @dataclass(slots=True)
 class _Incoming:
-    """The received messages of a run from one shard that have not been processed.
+    """The received but unprocessed messages of a run from one shard.
 
     Attributes:
         taken: the number of the last processed message; 0 before the first message.
@@ -217,7 +217,7 @@ class _Incoming:
 
 
 class Arrivals:
-    """The received messages of all runs that have not been processed, in order and without duplicates.
+    """The received but unprocessed messages of all runs, in order and without duplicates.
 
     Only the worker's event loop uses this object. `sender` is the node id of the shard that has sent a message.
     """

@@ -272,9 +272,9 @@ class Distributor:
         self._parts[part.start.id] = part
         task = asyncio.ensure_future(work)
         seen = (-1, -1)
-        # Only the origin ends a run because it is idle: another part may wait for the records of a part that works. On
-        # another shard, an idle part ends itself only if the origin has not confirmed for a longer time that the origin
-        # leads the run.
+        # Only the origin ends a run because the run is idle: another part may wait for the records of a part that
+        # works. On another shard, an idle part ends itself only if the origin has also not confirmed for `patience`
+        # seconds that the origin leads the run.
         patience = part.start.max_idle_seconds
         if not part.is_origin:
             patience = max(2 * patience, SILENCE_SECONDS)

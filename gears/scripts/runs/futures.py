@@ -104,9 +104,10 @@ class GearsFuture:
 
 
 class SessionHandle:
-    """A reference to an execution (`getGearsSession`). It may exist longer than the function's call.
+    """A reference to an execution (`getGearsSession`).
 
-    While the handle exists, the execution counts as used (`Execution.hold`).
+    The handle may exist longer than the call of the function that has requested it. While the handle exists, the
+    execution counts as used (`Execution.hold`).
     """
 
     def __init__(self, execution: Execution) -> None:

@@ -115,7 +115,8 @@ class RunPart:
         nodes: the node ids of all shards that take part; `others` has the same ids without this shard.
         last_progress: the time of the last progress, on the clock of `time.monotonic`.
         unfinished: on the origin, the ids of the other shards that have not reported their end; empty on other shards.
-        responding: on the origin, the ids of the other shards that have answered or reported.
+        responding: on the origin, the ids of the other shards that have accepted the request to take part or sent a
+            report.
         all_done: is set when `unfinished` is empty.
     """
 
@@ -129,7 +130,7 @@ class RunPart:
         self.is_origin = own == start.origin
         self.turns = Turns()
         self.last_progress = time.monotonic()
-        self.last_led = 0.0  # the time of the origin's last reply that the origin leads the run
+        self.last_led = 0.0  # the time (`time.monotonic`) of the origin's last reply that the origin leads the run
         # two numbers, because the worker's event loop counts arrivals, and the strand counts taken bytes
         self.arrived_bytes = self.taken_bytes = 0
         self.unfinished = set(self.others) if self.is_origin else set()
@@ -177,7 +178,7 @@ class RunPart:
 
 
 class Outbox:
-    """Sends the records that leave a stage to the shards of the next stage.
+    """Sends the records from a stage to the shards of the next stage.
 
     `boundary` is the step between the two stages, and `stage` is the number of the next stage. `send` sends a packet to
     the shard with a node id.
@@ -192,9 +193,9 @@ class Outbox:
         self._targets = part.nodes if boundary.kind is StepKind.REPARTITION else [part.start.origin]
 
     def add(self, record: Any) -> None:
-        """Add a record to the next message for a shard, and send the message if it has enough records.
+        """Add a record to the next message for its receiver, and send the message if it has enough records.
 
-        After a repartition, this shard is the owner of the record's key. After a collect, it is the origin.
+        The receiver is a shard: for a repartition the owner of the record's key, and for a collect the origin.
         """
         node = self._targets[0]
         if self._boundary.kind is StepKind.REPARTITION and self._boundary.key is not None:

@@ -163,7 +163,7 @@ class Chain:
             self._execution.fail(GearsError("a future or coroutine that a function awaited was cancelled"))
 
     async def suspend(self, rest: Coroutine[Any, Any, None]) -> None:
-        """Run the coroutine that `push` has returned in the background.
+        """In the background, run the coroutine that `push` has returned.
 
         Return when the next record may be pushed, because fewer records wait than the limit (`Suspended.full`).
         """

@@ -265,7 +265,7 @@ class CommandSource:
     name = "CommandReader"
 
     def records(self, host: ScriptHost) -> AsyncIterator[Any]:
-        """Raise an error, because only clients can call a trigger."""
+        """Raise an error, because `run()` does not support this source."""
         raise GearsError("Given reader do not support run or not exists")
 
     def match(self) -> Match:

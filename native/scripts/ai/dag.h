@@ -58,12 +58,11 @@ void dag_set_call(DagOp *op, RedisModuleString **argv, const ScriptCall *call, R
 void dag_want(Dag *dag, int slot);
 void dag_add_persist(Dag *dag, RedisModuleString *key, int slot);
 
-/* Writes the tensors of `persist_slots` to the keys in `persist`. Returns NULL, or an error line if it wrote
- * nothing. */
+/* Writes the tensors of `persist_slots` to the keys in `persist`. Returns NULL, or an error line. After an error, no
+ * key was written. */
 const char *dag_persist(RedisModuleCtx *ctx, Dag *dag);
 
 /* Queues a job that takes over the DAG. `timeout_ms` 0: the client gave no timeout. When the steps have run, `reply`
- * writes the reply, even if some steps failed. dag_submit itself replies with TIMEDOUT and with errors of the whole
- * DAG. */
+ * writes the reply, even if some steps failed. dag.c itself replies with TIMEDOUT and with errors of the whole DAG. */
 typedef void (*DagReply)(RedisModuleCtx *ctx, const Dag *dag);
 void dag_submit(RedisModuleCtx *ctx, Dag *dag, DagReply reply, long long timeout_ms);

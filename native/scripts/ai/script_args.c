@@ -122,8 +122,8 @@ const char *script_args_execute(ScriptCall *call, RedisModuleString **argv, int 
         else break;
         if (error) return error;
     }
-    /* Success. at > argc: the server asks for the key positions of a graph with an AI.SCRIPTEXECUTE that ends before
-     * the name of the function. */
+    /* Success. `at` is above `argc` if the server asks for the key positions of a DAG, and an AI.SCRIPTEXECUTE in the
+     * DAG ends before the name of the function. */
     if (cursor.at >= argc) return NULL;
     return arg_error(call->error, sizeof call->error,
                      "ERR Invalid AI.SCRIPTEXECUTE command. Unexpected argument: ", argv[cursor.at]);

@@ -15,8 +15,8 @@ typedef struct ScriptSpec {
     char error[160]; /* the buffer for error lines that contain a value */
 } ScriptSpec;
 
-/* argv: the arguments after the key. `trusted`: the command comes from a primary or the AOF, and a script may have no
- * entry points. Both functions return NULL or an error line. */
+/* argv: the arguments after the key. `trusted` 1: the command comes from a primary or the AOF, so the script may have
+ * no entry points. Both functions return NULL or an error line. */
 const char *script_args_store(ScriptSpec *spec, RedisModuleString **argv, int argc, int trusted);
 const char *script_args_set(ScriptSpec *spec, RedisModuleString **argv, int argc);
 

@@ -1,5 +1,5 @@
-/* Tensor values: shapes, blobs, and the parsing and printing of elements. This part checks all input before it creates
- * a tensor, so every existing tensor is valid. */
+/* Tensor values: shapes, blobs, and the parsing and printing of elements. A function checks all its input before it
+ * returns a new tensor, so every existing tensor is valid. */
 #include "scripts/ai/tensor.h"
 
 #include <errno.h>
@@ -141,7 +141,7 @@ static const char *parse_real(RedisModuleString *text, double *value) {
     size_t length;
     const char *start = RedisModule_StringPtrLen(text, &length);
     char *end;
-    /* strtod alone would accept leading blanks and hexadecimal numbers */
+    /* without this check, strtod would accept leading blanks and hexadecimal numbers */
     if (length == 0 || strlen(start) != length || strcspn(start, " \t\n\v\f\rxX") != length) return ERR_VALUE;
     errno = 0;
     *value = strtod(start, &end);

@@ -50,7 +50,7 @@ const char *tensor_from_blob(const TensorShape *shape, const char *data, size_t 
 const char *tensor_from_values(const TensorShape *shape, RedisModuleString **values, int n, Tensor **tensor);
 Tensor *tensor_retain(Tensor *tensor);
 void tensor_release(Tensor *tensor);
-/* Returns the minimum memory of a tensor of this shape. The number is exact except for strings. */
+/* Returns the minimum size of the data of a tensor of this shape, in bytes. The size is exact except for strings. */
 long long tensor_shape_bytes(const TensorShape *shape);
 
 /* Returns the data: packed and little-endian. STRING: each element ends with a NUL. */

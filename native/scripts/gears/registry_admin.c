@@ -1,7 +1,7 @@
 /* RG.UNREGISTER, RG.PAUSEREGISTRATIONS, RG.UNPAUSEREGISTRATIONS, RG.CLEARREGISTRATIONSSTATS. A command changes this
- * shard at once. Its replicas get the change by replication, and other shards by a message on the cluster bus. A
- * primary applies a message in a timer, where it may write and replicate. The worker gets a notice of each removal and
- * pause.
+ * shard at once. The shard's replicas get the change by replication, and other shards by a message on the cluster bus.
+ * A primary applies a message in a timer, where it may write and replicate. The worker gets a notice of each removal
+ * and pause.
  *
  * Messages can be lost, and changes can arrive in any order. So a removal leaves a tombstone, and each order to pause
  * or to resume has a number; the order with the greatest number is valid. The workers compare the registrations of
@@ -86,10 +86,11 @@ static int apply_order(RedisModuleString *id, long long order) {
 
 typedef enum { NOTHING, BURIED, REMOVED } Removal;
 
-/* Removes a registration and adds its tombstone. With `abort`, ends the queued jobs of the registration, so the
- * function needs a context that may write keys. With `abort`, the worker also ends its jobs whose execution has not
- * started. Other jobs continue. REMOVED: the registration was removed. BURIED: this shard does not have the
- * registration, but the tombstone is new. NOTHING: there was no registration, and the tombstone was already there. */
+/* Removes a registration and adds its tombstone. `abort` 1: the function also ends the queued jobs of the registration.
+ * The end of a job may write keys, so `ctx` must be a context that may write keys. A notice tells the worker to end the
+ * jobs of the registration that it has, but whose execution has not started. All other jobs continue. REMOVED: the
+ * registration was removed. BURIED: this shard does not have the registration, but the tombstone is new. NOTHING: there
+ * was no registration, and the tombstone was already there. */
 static Removal unregister(RedisModuleCtx *ctx, RedisModuleString *id, int abort) {
     RedisModuleString *kept = RedisModule_CreateStringFromString(NULL, id);
     int removed = registry_remove(id), buried = tombstones_add(kept);

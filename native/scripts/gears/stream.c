@@ -147,7 +147,8 @@ static int QA_STREAM_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv,
     int was_aborted = registration->status == STREAM_ABORTED, was_paused = registration->paused;
     registration->status = (StreamStatus)status;
     if (status == STREAM_PAUSED) registration->paused = 1;
-    /* Only an abort or a pause must be valid after a restart or a failover, so only these are replicated. */
+    /* Only an abort or a pause must be valid after a restart or a failover. So this command is replicated only if it
+     * starts or ends an abort, or starts a pause. */
     if ((was_aborted != (status == STREAM_ABORTED) || was_paused != registration->paused) &&
         (caller_is_log(ctx) || server_is_active_primary(ctx)))
         RedisModule_Replicate(ctx, "QA.STREAM", "ss", argv[1], argv[2]);

@@ -1,5 +1,5 @@
 /* StreamReader registrations. The worker gets a notice when a stream of such a registration grows, and when this server
- * becomes a primary. With QA.STREAM, the worker reports the outcome of a batch. */
+ * becomes a primary. With QA.STREAM, the worker reports the status of a registration, and the outcome of a batch. */
 #pragma once
 
 #include "functions/registry.h"

@@ -128,9 +128,10 @@ class StageReading:
 
     @property
     def revisions(self) -> list[str]:
-        """The reading revisions that the shards have used. There are several while the shards change readers.
+        """The reading revisions (`Manifest.reading_revision`) of the readers that have read the candidates.
 
-        If nothing was read, the only element is the revision of the plan's reader.
+        There are several while the shards change readers. If nothing was read, the only element is the reading revision
+        of the plan's reader.
         """
         return sorted({reading.model for reading in self.readings} or {self.stage.reader.reading_revision})
 
@@ -276,8 +277,8 @@ class Answering:
     def _unreadable(self, coverage: str, without: frozenset[Shard]) -> frozenset[Shard]:
         """Return the shards whose workers cannot read now, if the question may leave these shards out.
 
-        The result is empty if the question must wait for the shards: if it does not have ``coverage=partial``, or if no
-        shard would be left.
+        The result is empty if the question must wait for these shards: the question does not have ``coverage=partial``,
+        or no other shard would be left.
         """
         away = self._shards.without_worker - without
         return away if coverage == PARTIAL and len(away | without) < len(self._shards.all) else frozenset()
@@ -392,7 +393,7 @@ class Answering:
 
 
 def _put_times(call: TracedStep, reported: object) -> None:
-    """Add the times that a shard has reported to the trace: as parts of the traced call, which has just ended."""
+    """Add parts to the traced call, which has just ended: the times that the shard has reported."""
     times, ended = ShardTimes.parse(reported, call.traceparent), perf_counter()
     if times is not None:
         for part in times.parts(ended if call.sent_at is None else call.sent_at, ended):

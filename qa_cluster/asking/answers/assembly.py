@@ -1,9 +1,8 @@
 """Assembles the answers of a question from the spans that were read: sorts and merges spans, and cites documents.
 
-Every span has an *order*, the value by which spans are compared: its score against the null answer minus a penalty. The
-penalty is the stage's weight times the distance between two ranking scores: the score of the best sentence and the
-score of the span's sentence. Distances are used because ranking scores grow with the corpus and with the length of the
-question.
+Every span has an *order*, the value by which spans are compared: its score over null minus a penalty. The penalty is
+the stage's weight times the distance between two ranking scores: the score of the best sentence and the score of the
+span's sentence. Distances are used because ranking scores grow with the corpus and with the length of the question.
 
 The probabilities follow a conditional logit (McFadden 1974): the odds of a span against "no answer" are ``exp(a * order
 + b)`` with the stage's calibration. The probabilities of all answers and of "no answer" add up to 1. Spans with the
@@ -223,7 +222,9 @@ def _bounded(utility: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CitedDocument:
-    """A document that an answer cites, read after its sentences. All answers from the document share this object.
+    """A document that an answer cites, fetched after the reader has read its sentences.
+
+    All answers from the document share this object.
 
     Attributes:
         metadata: the metadata without the source map, because answers show the source of a span separately.

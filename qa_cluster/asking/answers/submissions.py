@@ -1,9 +1,9 @@
 """Submitted questions, which are answered later: the cluster stores a question, and then its result for a limited time.
 
-All submissions of one owner (an API key) are on one shard. A process that answers a question is its *holder* and renews
-its lease while it works. If the holder ends, its lease expires, and the next process that reads the submission becomes
-the holder. The question itself may have crashed its holders. Therefore, after `MAX_TRIES` expired leases, the next
-holder gets the state `LOST` and does not try the question again.
+All submissions of one owner (an API key) are on one shard. The process that answers a question is the *holder* of the
+question. The holder has a lease, and renews the lease while it works. If the holder ends, the lease expires, and the
+next process that reads the submission becomes the holder. The question itself may have crashed its holders. Therefore,
+after `MAX_TRIES` expired leases, the next holder gets the state `LOST` and does not try the question again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 """Decides which files of a folder are read.
 
-Hidden and generated files, the user's patterns, `.gitignore` files, and the files that git tracks decide.
+A file may be left out because it is hidden or generated, because of a pattern of the user or of a `.gitignore` file,
+or because git does not track it.
 """

@@ -9,8 +9,8 @@ Patterns have the form of `.gitignore`, with the folder as their root. As in git
 - A pattern cannot include a file of a folder that is left out.
 
 If the folder is in a git checkout, the `.gitignore` files of its parent folders, up to the root of the checkout, also
-count. But if one of these files matches the folder, or one of its parent folders, all `.gitignore` files of the parent
-folders are ignored, because the user has asked for this folder.
+count, unless one of these files would leave out the folder itself. In this case, no `.gitignore` file of a parent
+folder counts, because the user has asked for this folder.
 
 >>> rules = FolderRules(exclude=("drafts/",))
 >>> rules.reason("drafts/a.md", is_folder=False), rules.reason("node_modules", is_folder=True) == GENERATED
@@ -58,7 +58,7 @@ class FolderRules:
     """The rules for one folder and its subfolders.
 
     Args:
-        include: patterns of the files to read. Without patterns, no file is left out for this reason.
+        include: patterns of the files to read. Without patterns, a file need not match any pattern.
         exclude: patterns of files and folders to leave out.
         tracked: whether to read only the files that git tracks.
         ignore: whether to leave out generated folders and the files that `.gitignore` files name.
@@ -87,7 +87,7 @@ class FolderRules:
 
     @property
     def reads_gitignore(self) -> bool:
-        """Whether the caller must add the `.gitignore` file of each folder."""
+        """Whether the caller must pass the `.gitignore` file of each folder to `add_gitignore`."""
         return self._ignore
 
     @property

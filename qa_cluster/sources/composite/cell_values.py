@@ -99,8 +99,8 @@ def _number(value: float, number_format: str) -> str:
 def _sections(number_format: str) -> tuple[_Format | None, ...]:
     """Return the sections of a number format: for positive numbers, for negative numbers, for zero, and for text.
 
-    A format may have only the first of these sections. None means that a section is ignored, as the general format is:
-    the value is written without a format.
+    A format may have only the first one, two or three of these sections. None means that a section is ignored, as the
+    general format is: the value is written without a format.
     """
     literals: list[str] = []
 

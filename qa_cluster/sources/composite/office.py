@@ -24,7 +24,8 @@ _STYLES = "\n".join(
     for name, tag in (("Title", "h1"), *((f"Heading {level}", f"h{level + 1}") for level in range(1, 6)))
     for style in (f"p[style-name='{name}']", f"p.{name.replace(' ', '')}")
 )
-# Elements whose text mammoth would leave out. The text in `moveFrom` was moved to another part of the document.
+# Elements whose text mammoth would leave out. The text in `moveFrom` was moved to another part of the document, so this
+# element is removed.
 _WRAPPERS = ("{*}fldSimple", "{*}moveTo", "{*}customXml")
 _MOVED_AWAY = "{*}moveFrom"
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"

@@ -189,7 +189,7 @@ def _layout(archive: zipfile.ZipFile, part: str) -> _Layout:
 def _add_block(section: Any, block: list[tuple[int, list[_Cell]]], layout: _Layout) -> None:
     """Add the rows of `block`, which have no empty row between them. Each row has its number and its cells.
 
-    The rows at the start that have only one cell with text become paragraphs, such as titles. The other rows become a
+    The rows at the start that have only one cell with text, such as titles, become paragraphs. The other rows become a
     table.
     """
     at = 0

@@ -80,7 +80,7 @@ def _limit(kind: int, value: int, *, soft_only: bool = False) -> None:
     _, most = resource.getrlimit(kind)
     if most != _INFINITY:
         value = most if value == _INFINITY else min(value, most)
-    # Some systems do not support all limits. The deadline of the parent process always applies.
+    # Some systems do not support all limits. The parent process also limits the elapsed time, on every system.
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(kind, (value, most if soft_only else value))
 

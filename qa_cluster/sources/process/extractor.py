@@ -106,8 +106,8 @@ class Extractor:
         """Return the format of a file and its text.
 
         Raises:
-            InvalidInput: as in `extract.extract`; or reading the file exceeded a limit or ended the process; or `kill`
-                was called.
+            InvalidInput: as in `extract.extract`; or the process did not start; or reading the file exceeded a limit or
+                ended the process; or `kill` was called.
             InputTooLong: as in `extract.extract`; or the file has more than `MAX_FILE_BYTES` bytes.
         """
         if len(data) > MAX_FILE_BYTES:
@@ -153,7 +153,7 @@ class Extractor:
     def _answer(self, process: subprocess.Popen[bytes], data: bytes, name: str, cut: list[str]) -> dict[str, Any]:
         """Send a request to the process and return its last answer.
 
-        Record the format and the limits that an earlier answer reports, and pass pages that are reported to `on_page`.
+        Record the format and the limits that an earlier answer reports, and pass the reported pages to `on_page`.
         `cut` has the formats whose time limit is reduced (`Hits.cut`).
         """
         about = {"name": name, "format": self.forced, "size": len(data), "budget": asdict(self._budget), "cut": cut}
