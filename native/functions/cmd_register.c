@@ -39,9 +39,10 @@ static int QA_REGISTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
     if (!caller_is_log(ctx) && !link_require(ctx, "QA.REGISTER")) return REDISMODULE_OK;
     if (argc < 6) return RedisModule_WrongArity(ctx);
     int is_log = caller_is_log(ctx), known = RedisModule_StringToLongLong(argv[5], &count) == REDISMODULE_OK;
+    known = known && count >= 0 && count <= MAX_REGISTRATIONS;
     /* A primary adds the tag as the last argument. */
     int tagged = is_log && known && argc == 6 + count * REG_FIELDS + 1;
-    if (!known || count < 0 || count > MAX_REGISTRATIONS || argc != 6 + count * REG_FIELDS + tagged)
+    if (!known || argc != 6 + count * REG_FIELDS + tagged)
         return RedisModule_ReplyWithError(ctx, "ERR count of registrations does not match the number of arguments");
     Session *old = registry_find_session(argv[1]), *session = count ? parse_session(argv, count) : NULL;
     if (is_log && session && !session_is_trusted(session, tagged ? argv[argc - 1] : NULL)) {
