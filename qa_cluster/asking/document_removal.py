@@ -11,7 +11,7 @@ from math import inf
 from time import monotonic
 
 from qa_cluster.documents.stored import drop_whole_answers
-from qa_cluster.errors import InvalidInput, NotFound, QAError, VersionConflict
+from qa_cluster.errors import DeadlineExceeded, InvalidInput, NotFound, QAError, VersionConflict
 from qa_cluster.keys import (
     COLLECTION_END,
     DOCUMENT_PREFIX,
@@ -74,7 +74,7 @@ async def remove_all(listing: DocumentList, store: DocumentStore, choice: Docume
                     if_version=entry.version,
                     timeout=max(until - monotonic(), 0.1),
                 )
-            except (NotFound, VersionConflict):
+            except (NotFound, VersionConflict, DeadlineExceeded):
                 return False
             return True
 

@@ -13,7 +13,7 @@ import pytest
 from qa_cluster import keys
 from qa_cluster.asking.document_removal import remove_all
 from qa_cluster.asking.engine import Engine
-from qa_cluster.client import DocumentCounts, DocumentEntry, InvalidInput
+from qa_cluster.client import DeadlineExceeded, DocumentCounts, DocumentEntry, InvalidInput
 from qa_cluster.options.documents import MAX_PAGE, DocumentChoice
 from qa_cluster.types import Removal
 from tests.client.scripted_cluster import ScriptedCluster
@@ -175,6 +175,22 @@ async def test_only_the_selected_documents_are_removed(engine: Engine) -> None:
     assert sorted([entry.id async for entry in engine.listing.all()]) == sorted(
         [*(f"n/{n}" for n in range(10, 30)), "other"]
     )
+
+
+async def test_a_removal_whose_time_ends_during_a_delete_reports_what_it_has_removed(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill_years(engine)
+    delete = engine.documents.delete
+
+    async def late_for_one(document_id: str, **options: Any) -> str:
+        if document_id == "n/3":
+            raise DeadlineExceeded("no reply in time")
+        return await delete(document_id, **options)
+
+    monkeypatch.setattr(engine.documents, "delete", late_for_one)
+    choice = DocumentChoice.of(filter="year<2005")
+    assert await remove_all(engine.listing, engine.documents, choice, seconds=30) == Removal(4, False)
 
 
 async def test_a_document_that_is_written_during_a_removal_stays(
