@@ -23,7 +23,7 @@ from qa_cluster.reading.runtimes import Logits, Runner
 from qa_cluster.reading.windows import Arrays
 
 from .hub import HubId, fetch
-from .loading import LOCAL, one_line, require_packages, require_weights, without_bars_and_threads
+from .loading import LOCAL, one_line, require_packages, require_weights, without_bars
 from .pair_layout import learn_pair_layout
 from .record import knows_titles
 from .stored_tokenizer import use_stored
@@ -216,7 +216,7 @@ def _network(folder: Path, source: str) -> Any:
     import torch
     from transformers import AutoModelForQuestionAnswering
 
-    with without_bars_and_threads():
+    with without_bars():
         network, info = _loading(
             "weights",
             source,

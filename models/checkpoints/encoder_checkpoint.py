@@ -9,7 +9,7 @@ from typing import Any
 from qa_cluster.errors import ModelError
 from qa_cluster.reading.manifest import TOKENIZER_FILE
 
-from .loading import LOCAL, one_line, require_weights, without_bars_and_threads
+from .loading import LOCAL, one_line, require_weights
 from .stored_tokenizer import use_stored
 
 # The lengths of the longest passage and the longest question in tokens, with special tokens, in training and on the
@@ -28,16 +28,15 @@ def load_encoder(checkpoint: Path) -> tuple[Any, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(checkpoint, **LOCAL)
         use_stored(tokenizer, checkpoint / TOKENIZER_FILE)
-        with without_bars_and_threads():
-            network, info = AutoModel.from_pretrained(
-                checkpoint,
-                **LOCAL,
-                weights_only=True,
-                attn_implementation="eager",
-                dtype=torch.float32,
-                add_pooling_layer=False,
-                output_loading_info=True,
-            )
+        network, info = AutoModel.from_pretrained(
+            checkpoint,
+            **LOCAL,
+            weights_only=True,
+            attn_implementation="eager",
+            dtype=torch.float32,
+            add_pooling_layer=False,
+            output_loading_info=True,
+        )
     except Exception as error:  # corrupt files raise anything from OSError to safetensors' own types
         raise ModelError(f"cannot load the encoder in {str(checkpoint)!r}: {one_line(error)}") from error
     require_weights(info, str(checkpoint))

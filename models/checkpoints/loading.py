@@ -1,11 +1,9 @@
-"""Helps all code that loads a checkpoint: requires packages, silences transformers, keeps it from starting threads, and
-shortens errors to one line.
+"""Helps all code that loads a checkpoint: requires packages, silences libraries, and shortens errors to one line.
 
 Code in a checkpoint is never run. Without `trust_remote_code=False`, transformers asks at the terminal whether to run
 it.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import file_digest
@@ -16,7 +14,6 @@ from typing import Any
 from qa_cluster.errors import ModelError
 
 LOCAL: dict[str, bool] = {"local_files_only": True, "trust_remote_code": False}
-_NO_THREADS = "HF_DEACTIVATE_ASYNC_LOAD"
 
 
 def require_packages(what: str, extra: str, names: Sequence[str]) -> None:
@@ -41,38 +38,28 @@ def require_weights(info: dict[str, Any], source: str) -> None:
 
 
 @contextmanager
-def without_bars_and_threads() -> Iterator[None]:
-    """Make transformers load weights in the caller's thread and without progress bars until the `with` block ends.
-
-    By default, transformers loads each tensor in one of several threads. A process that did this many times crashed in
-    such a thread (segmentation fault).
-    """
+def without_bars() -> Iterator[None]:
+    """Suppress the progress bars of transformers until the `with` block ends."""
     from transformers.utils import logging
 
     bars = logging.is_progress_bar_enabled()
-    unthreaded = os.environ.get(_NO_THREADS)
     logging.disable_progress_bar()
-    os.environ[_NO_THREADS] = "1"
     try:
         yield
     finally:
         if bars:
             logging.enable_progress_bar()
-        if unthreaded is None:
-            del os.environ[_NO_THREADS]
-        else:
-            os.environ[_NO_THREADS] = unthreaded
 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Suppress the warnings, progress bars and threads of transformers until the `with` block ends."""
+    """Suppress the progress bars and warnings of transformers until the `with` block ends."""
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
-        with without_bars_and_threads():
+        with without_bars():
             yield
     finally:
         logging.set_verbosity(verbosity)

@@ -16,7 +16,7 @@ from qa_cluster.evaluation.figures import DEPTHS, first_place
 from qa_cluster.evaluation.question_set import load_question_set
 from qa_cluster.reading.manifest import TOKENIZER_FILE
 
-from ..checkpoints.loading import LOCAL, one_line, require_packages, without_bars_and_threads
+from ..checkpoints.loading import LOCAL, one_line, require_packages
 from ..checkpoints.stored_tokenizer import use_stored
 from .evaluate import Progress, silent
 
@@ -114,7 +114,9 @@ class PlainReader:
     def __init__(self, checkpoint: Path, threads: int) -> None:
         import torch
         from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+        from transformers.utils import logging
 
+        logging.disable_progress_bar()
         if not checkpoint.is_dir():
             raise ModelError(f"no checkpoint folder {str(checkpoint)!r}")
         torch.set_num_threads(threads)
@@ -122,9 +124,9 @@ class PlainReader:
             self._tokenizer = AutoTokenizer.from_pretrained(checkpoint, **LOCAL)
             if (stored := checkpoint / TOKENIZER_FILE).is_file():
                 use_stored(self._tokenizer, stored)
-            with without_bars_and_threads():
-                network = AutoModelForQuestionAnswering.from_pretrained(checkpoint, **LOCAL, dtype=torch.float32)
-            self._network = network.eval()
+            self._network = AutoModelForQuestionAnswering.from_pretrained(
+                checkpoint, **LOCAL, dtype=torch.float32
+            ).eval()
         except Exception as error:  # corrupt files raise anything from OSError to safetensors' own types
             raise ModelError(f"cannot load checkpoint {str(checkpoint)!r}: {one_line(error)}") from error
 

@@ -45,19 +45,6 @@ def little_time_for_little_networks() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
-def no_loading_in_threads() -> Iterator[None]:
-    """Fail if transformers loads weights in threads, because such a thread once crashed."""
-
-    def refuse(**_: object) -> None:
-        raise AssertionError("weights are loaded outside of `without_bars_and_threads`")
-
-    with pytest.MonkeyPatch.context() as patched:
-        if find_spec("transformers"):
-            patched.setattr("transformers.core_model_loading.ThreadPoolExecutor", refuse)
-        yield
-
-
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT network to train."""

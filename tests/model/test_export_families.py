@@ -16,7 +16,6 @@ import pytest
 from tokenizers import Tokenizer
 
 from qa_cluster.models.checkpoints.checkpoint import load_checkpoint
-from qa_cluster.models.checkpoints.loading import without_bars_and_threads
 from qa_cluster.models.checkpoints.pair_layout import PROBES
 from qa_cluster.models.exporting.export import ExportOptions, export
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
@@ -61,14 +60,12 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     checkpoint = FAMILIES[request.param].save(folder / "checkpoint")
     manifest = export(str(checkpoint), folder / "reader", ExportOptions(threads=1))
     tokenizer = ReaderTokenizer((folder / "reader" / TOKENIZER_FILE).read_bytes())
-    with without_bars_and_threads():
-        network = transformers.AutoModelForQuestionAnswering.from_pretrained(checkpoint).eval()
     yield Exported(
         request.param,
         folder / "reader",
         Manifest.load(folder / "reader" / MANIFEST_FILE),
         TextPairEncoder(tokenizer, PairEncoder(manifest)),
-        network,
+        transformers.AutoModelForQuestionAnswering.from_pretrained(checkpoint).eval(),
         Tokenizer.from_file(str(checkpoint / TOKENIZER_FILE)),
     )
 

@@ -12,7 +12,6 @@ import pytest
 
 from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.models.__main__ import main
-from qa_cluster.models.checkpoints.loading import without_bars_and_threads
 from qa_cluster.models.evaluation.reference import PlainReader, rank, run_reference
 from qa_cluster.reading.manifest import TOKENIZER_FILE
 
@@ -76,7 +75,7 @@ def test_the_score_is_relative_to_the_null_score_and_the_highest_of_all_spans(ch
     tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
     encoded = tokenizer("Who wrote the program?", SENTENCES[0], return_tensors="pt", return_offsets_mapping=True)
     offsets = encoded.pop("offset_mapping")[0].tolist()
-    with torch.inference_mode(), without_bars_and_threads():
+    with torch.inference_mode():
         output = transformers.AutoModelForQuestionAnswering.from_pretrained(checkpoint)(**encoded)
     start, end = output.start_logits[0].numpy(), output.end_logits[0].numpy()
     inside = [i for i, part in enumerate(encoded.sequence_ids(0)) if part == 1]
