@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,21 +119,28 @@ def test_a_truncated_download_is_an_error(served: Hub, tmp_path: Path) -> None:
     assert message.endswith(": try again")
 
 
-def test_fetching_can_be_interrupted(served: Hub) -> None:
-    released, asked = threading.Event(), threading.Lock()
+def test_fetching_can_be_interrupted(served: Hub, tmp_path: Path) -> None:
+    """The program is a process of its own, because SIGINT to a process of the test run has made this process crash."""
+    released, asked = threading.Event(), threading.Event()
 
     def stalled(content: bytes) -> bytes:
-        if asked.acquire(blocking=False):  # interrupt only once, because a retry could interrupt a later test
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        asked.set()
         released.wait(600)
         return content
 
     served.damage["model.safetensors"] = stalled
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            fetch(HubId("owner/reader"))
-    finally:
-        released.set()
+    environment = os.environ | {"HF_HUB_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "qa_cluster.models", "export", "owner/reader", str(tmp_path / "out")]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as program:
+        try:
+            assert asked.wait(120)
+            program.send_signal(signal.SIGINT)
+            _, errors = program.communicate(timeout=60)
+        finally:
+            program.kill()
+            released.set()
+    assert (program.returncode, "Traceback" in errors) == (130, False), errors
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_network_too_large_for_one_file_is_not_downloaded(served: Hub, tmp_path: Path) -> None:
