@@ -107,11 +107,13 @@ def _follow(
         if current != last:
             last, progressed = current, time.monotonic()
         now = time.monotonic()
-        if now > deadline or (all(current) and now - progressed > patience):
+        late = now > deadline
+        if late or (all(current) and now - progressed > patience):
+            reason = "at the time limit (pretokenize_timeout_ms)" if late else f"without progress for {patience:.0f} s"
             raise DeadlineExceeded(
                 f"the preparation stopped at {sums['done']} of {sums['total']} documents with tokens and"
-                f" {sums['embedded']} of {sums['to_embed']} with vectors, without progress for"
-                f" {now - progressed:.0f} s: see `qa-cluster status` and the server logs. The same command resumes it"
+                f" {sums['embedded']} of {sums['to_embed']} with vectors, {reason}: see `qa-cluster status` and the"
+                " server logs. The same command resumes it"
             )
         time.sleep(HEAVY_POLL_SECONDS)
 

@@ -92,7 +92,7 @@ def _make_replicas(found: list[ShardClient], shards: int) -> None:
     new = [(node, client) for node, client in found if not node.primary_id and not node.slots]
     wanted = shards - len(owners)
     for index, (_, client) in enumerate(new[wanted:]):
-        command(client, "CLUSTER", "REPLICATE", new[index % wanted][0].id if wanted else owners[index].id)
+        command(client, "CLUSTER", "REPLICATE", new[index % wanted][0].id if wanted else owners[index % len(owners)].id)
 
 
 def _wait_warm(primaries: list[ShardClient], deadline: float) -> None:
