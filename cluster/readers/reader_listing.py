@@ -29,10 +29,10 @@ def listing(operation: ClusterOperation) -> dict[str, list[ShardReader]]:
 
 
 def find(found: dict[str, list[ShardReader]], model: str) -> str:
-    """Return the full name of the loaded reader that `model` means: an id or id@revision.
+    """Return the full name (``id@revision``) of the loaded reader or encoder that `model` names.
 
-    Raises NotFound, which names all loaded readers, if no reader matches. Raises InvalidInput, which names the
-    revisions, if several readers match.
+    `model` is an id or a full name. Raises NotFound, which lists all loaded readers and encoders, if nothing matches.
+    Raises InvalidInput, which lists the revisions, if several match.
     """
     names = sorted({entry.name for entries in found.values() for entry in entries})
     matching = _matching(names, model)

@@ -138,13 +138,17 @@ class _ExpansionLimit(Transform):
 class _WordsOnly(Transform):
     """Removes what is not text of the document: pictures, numbers of footnotes, messages, tables of contents.
 
-    An unknown name, such as ``|version|``, becomes its word.
+    An unknown name, such as ``|version|``, becomes ``version``.
     """
 
     default_priority = 855  # after docutils has resolved all references, before it removes its messages
 
     def apply(self) -> None:
-        """Replace unknown names by their words, and remove the nodes that are not text of the document."""
+        """Replace references that docutils cannot resolve, and remove the nodes that are not text of the document.
+
+        ``|name|`` becomes ``name``, a footnote such as ``[9]_`` becomes nothing, and other references keep their source
+        text.
+        """
         for unknown in [*self.document.findall(nodes.problematic)]:
             text = re.sub(r"\A\|(.+)\|\Z|\A\[[^\]]*\]_\Z", r"\1", unknown.astext())
             unknown.parent.replace(unknown, nodes.Text(text))

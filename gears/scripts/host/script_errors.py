@@ -8,7 +8,7 @@ from ...shard.failures import MAX_ERROR_TEXT, GearsError, shown_frames
 
 
 class FlatError(GearsError):
-    """An error of a function that is shown without a traceback (`flat_error`)."""
+    """The error that a script makes with RedisGears' function `flat_error`. Clients see its text without a traceback."""
 
 
 class ErrorStyle:
