@@ -8,7 +8,7 @@ from ...shard.failures import MAX_ERROR_TEXT, GearsError, shown_frames
 
 
 class FlatError(GearsError):
-    """The error that a script makes with RedisGears' function `flat_error`. Clients see its text without a traceback."""
+    """The error that RedisGears' function `flat_error` makes for a script. Clients see its text without a traceback."""
 
 
 class ErrorStyle:
