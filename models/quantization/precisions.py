@@ -3,9 +3,10 @@
 - `float16` and `bfloat16` store the weights in half the space. OpenVINO and ONNX Runtime compute float16 files in
   float32. OpenVINO computes bfloat16 files in bfloat16 if the processor supports it.
 - `int8` is for CPUs (see `quantize`).
-- `int8-dynamic` stores int8 weights. OpenVINO quantizes the activations at run time, in groups of channels of one
-  token, so no answer depends on its batch. ONNX Runtime uses its own 8-bit products, also in blocks of one token. ONNX
-  Runtime's usual dynamic quantization, with one scale for the whole batch, is not used.
+- `int8-dynamic` stores int8 weights. The runtime chooses the scales of the activations while it runs. Each scale
+  belongs to some channels of one token, so no answer depends on the other texts of its batch. ONNX Runtime multiplies
+  with its operator `MatMulNBits`. ONNX Runtime's usual dynamic quantization, with one scale for the whole batch, is not
+  used.
 """
 
 from collections.abc import Sequence

@@ -148,9 +148,10 @@ static void scan_run(Scan *scan, const Document *document, uint32_t number) {
     if (scan->next < scan->end) add_span(scan->meaning, scan->shift + scan->next, false, NAN);
 }
 
-/* The next runs of the scan. Their documents and vectors are at distant addresses. So the scan prefetches the memory of
- * each run in three steps: first the document, STEP runs later the first part of the document's vectors, and again STEP
- * runs later the values of this part. */
+/* The scan reads up to AHEAD runs before it needs them (Coming), because their documents and vectors are at distant
+ * addresses. It prefetches the memory of each run in three steps. When the scan reads the run, it prefetches the
+ * document. After STEP more runs, it prefetches the first part of the document's vectors. After another STEP runs, it
+ * prefetches the first LINES cache lines (of LINE bytes) of the values of this part. */
 enum { AHEAD = 16, STEP = 5, LINE = 64, LINES = 32 };
 
 typedef struct Coming {
