@@ -1,10 +1,10 @@
 """The pool of inference workers: restarts processes, loads models into all of them, and runs a batch in one of them.
 
 *Processes.* Each inference worker is a process with a thread in this process. The thread starts the process, reads its
-replies, and replaces it when it ends. The first wait before a replacement is `qa.worker-backoff-ms`, and each further wait
-is twice as long, up to a limit. After a process that lived for `STABLE_SECONDS`, the wait is again
-`qa.worker-backoff-ms`. A new process loads all models and warms their small shapes before it accepts batches. *Warming* a shape is a first run with
-inputs of this size, which makes later runs fast.
+replies, and replaces it when it ends. The first wait before a replacement is `qa.worker-backoff-ms`, and each further
+wait is twice as long, up to a limit. After a process that lived for `STABLE_SECONDS`, the wait is again
+`qa.worker-backoff-ms`. A new process loads all models and warms their small shapes before it accepts batches. *Warming*
+a shape is a first run with inputs of this size, which makes later runs fast.
 
 *Batches.* A batch goes to the least busy process. If this process dies, another process gets the batch. After two
 deaths the batch fails. If no process is ready, batches wait for a limited time.
