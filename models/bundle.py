@@ -10,7 +10,7 @@ _FOLDER = Path(__file__).parent / "default"
 
 def default_reader() -> Path:
     """Return the folder of the bundled reader, which has the files `reader.onnx`, `tokenizer.json`, `manifest.json` and
-    `MODEL_CARD.md`. Raises ModelError if a file of the reader is missing.
+    `MODEL_CARD.md`. Raises ModelError if one of the first three files is missing.
     """
     absent = [name for name in (MODEL_FILE, TOKENIZER_FILE, MANIFEST_FILE) if not (_FOLDER / name).is_file()]
     if absent:

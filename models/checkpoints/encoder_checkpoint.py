@@ -48,7 +48,7 @@ def load_encoder(checkpoint: Path) -> tuple[Any, Any]:
 def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the ids of the special tokens before a text, and of the special tokens after a text.
 
-    Raises ModelError if the tokenizer puts no special tokens before or after a text.
+    Raises ModelError if the tokenizer puts no special token before a text, or no special token after it.
     """
     found = tokenizer("a", return_special_tokens_mask=True)
     first = found["special_tokens_mask"].index(0)

@@ -1,8 +1,8 @@
 """Fetches the files of a checkpoint from the Hugging Face hub. An error is one line with the reason.
 
 Every request has a timeout. This module fetches only the files of a checkpoint, never code. It fetches pickled weights
-only if there is no safetensors file (`checkpoint.py` reads pickled weights without running code). A checkpoint that is
-too large for an ONNX file is refused before it is fetched. A large file, such as the weights, is used only if its
+only if there is no safetensors file (`checkpoint.py` reads pickled weights without running code). A checkpoint whose
+files have more than `MAX_BYTES` is refused before it is fetched. A large file, such as the weights, is used only if its
 SHA-256 equals the hub's. With HF_HUB_OFFLINE set, the files of an earlier fetch are used. HF_ENDPOINT and HF_TOKEN are
 settings of the hub's library.
 """
@@ -23,8 +23,8 @@ from .loading import digest_of
 
 TIMEOUT_SECONDS = 10.0
 MAX_BYTES = 5_000_000_000
-"""The limit for all files of a checkpoint. An ONNX file holds 2 GB of float32; a checkpoint may be larger, because its
-weights may be float64 and include other heads."""
+"""The limit for all files of a checkpoint together, in bytes. An ONNX file holds 2 GB of float32; a checkpoint may be
+larger, because its weights may be float64 and include other heads."""
 _ID = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([\w./-]+))?")
 _COMMIT_DIGITS = 12
 _FILES = (

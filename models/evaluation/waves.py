@@ -51,13 +51,14 @@ def fit_waves(
 ) -> WaveFit | None:
     """Return the threshold and its cost on the held-out `examples`.
 
-    None if fewer than `MIN_QUESTIONS` questions have an answer, or if there are fewer than `MIN_SENTENCES` sentences.
+    Return None if fewer than `MIN_QUESTIONS` questions have an answer, or if there are fewer than `MIN_SENTENCES`
+    sentences.
 
     Args:
         examples: the held-out examples; questions without an answer are skipped.
         read: reads the contexts with the exported file. Each context is one sentence.
         rank_weight: the weight of the ranking score, from the manifest.
-        ends: the number of sentences read after each wave, ascending.
+        ends: for each wave, the number of sentences of this wave and all earlier waves together, ascending.
     """
     if list(ends) != sorted(set(ends)) or not ends or ends[0] < 1:
         raise InvalidInput(f"waves end after {list(ends)} sentences, must be ascending numbers")
@@ -85,7 +86,7 @@ class Simulation:
 
     Attributes:
         best: [questions, waves], the `certainty` of the reader after each wave.
-        read: [questions, waves], the number of sentences read after each wave.
+        read: [questions, waves], the number of sentences of each wave and all earlier waves together.
         f1: [questions, waves], the F1 of the answer after each wave.
     """
 

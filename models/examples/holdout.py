@@ -1,7 +1,7 @@
 """Holds examples out of the training data, spread over its sources.
 
-The training uses no context that shares a sentence with a held-out context. Sentences of at most 12 characters without
-blanks do not count, unless a context has only such sentences.
+The training uses no context that shares a sentence with a held-out context. Sentences of at most 12 characters (blanks
+are not counted) are ignored, unless a context has only such sentences.
 """
 
 import random
@@ -66,8 +66,8 @@ def hold_out(files: Sequence[Sequence[Labelled]], count: int, seed: int) -> Spli
 def sentence_keys(context: str) -> frozenset[str]:
     """Return the sentences of a context, in lower case without blanks.
 
-    Sentences of at most `_SHORT` characters, which many texts share, are left out, unless the context has only such
-    sentences.
+    Sentences of at most `_SHORT` characters (blanks are not counted), which many texts share, are left out, unless the
+    context has only such sentences.
     """
     keys = [_BLANK.sub("", sentence).lower() for sentence in _SENTENCE_END.split(context)]
     return frozenset(key for key in keys if len(key) > _SHORT) or frozenset(keys)

@@ -70,7 +70,8 @@ WARM_LENGTHS = (48, 64, 32, 80, 96, 112, 128, 16)
 WARM_CONTEXT_LENGTHS = (144, 160, 128, 112, 96, 80, 64, 48, 32, 16)
 WARM_BATCHES = (1, 8, 4, 2)
 _LONG_SHARE = 5  # every fifth calibration example gets a context that fills a whole window
-# The logits of the traced ONNX file may differ from the logits of the network by this share of the range of the logits.
+# The logits of the traced ONNX file may differ from the logits of the network by this share of the range of the logits,
+# or of 1 if the range is smaller than 1.
 _SAME = 1e-3
 _RECORDED = ("torch", "transformers", "onnx", "onnxruntime", "openvino")
 
@@ -158,7 +159,8 @@ class ExportOptions:
 
 
 def export(source: str, out: Path, options: ExportOptions = ExportOptions()) -> Manifest:
-    """Export the checkpoint `source` (folder or hub id) into the folder `out` and return its manifest.
+    """Export the checkpoint `source` (folder or hub id) as a reader in the folder `out`. Return the manifest of the
+    reader.
 
     Raises ModelError if the checkpoint cannot be exported, or if the export loses more F1 than the tolerance and
     `force` is not set. Raises InvalidInput if an option or a question set cannot be used.
@@ -422,7 +424,7 @@ class _Export:
 
 def refuse_losses(measured: Sequence[Measured], chosen: str, tolerance: float) -> None:
     """Raise ModelError if a file of the precision `chosen` loses more than `tolerance` points of F1 on any question
-    set, compared with the checkpoint, the first of `measured`.
+    set, compared with the checkpoint. The first of `measured` is the measurement of the checkpoint.
     """
     before = measured[0]
     for variant in measured[1:]:

@@ -262,7 +262,8 @@ class _Miner:
         The passages of the first list do not contain the words of the answer. The passages of the second list do.
 
         If no answer is known, any passage on the subject could contain the answer. Then only passages whose title is
-        known and differs from the question's title are used, and none if the question has no title.
+        known and differs from the title of the document of `asked` are used. If that title is unknown, no passage is
+        used.
         """
         seen = [each.context for each in taken]
         without: list[Labelled] = []

@@ -10,8 +10,8 @@ of two neighbouring int8 codes (in ONNX: the scale). The parts of the network ar
 - *Activations with a few huge values* (in BERT, the outputs of the feed-forward layers of the first half) do not fit a
   single step, and smoothing would make the range of the weights too wide. So the file has no step for these
   activations, only int8 weights for their products. The runtime chooses the steps at run time, for each token. In the
-  bundled reader, these are 4 of 25 matmul inputs (`onnx_graph`). Without fixed steps for them, the error of the logits
-  is two fifths smaller, and the reader is 3 to 6 % slower.
+  bundled reader, these are 4 of 25 matmul inputs (`onnx_graph` defines the term). Without fixed steps for them, the
+  error of the logits is two fifths smaller, and the reader is 3 to 6 % slower.
 - *Products of two activations* (the attention) stay in float32. They take little time, and OpenVINO fuses them.
 - *Large embedding tables* become int8 with one step for each row. Rows are scaled after the lookup, because ONNX
   Runtime would need 12 ms in every run to dequantize a whole table.

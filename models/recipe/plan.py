@@ -60,8 +60,8 @@ class Encoder:
 class Data:
     """A set of labelled files, with the name by which the stages of a training refer to it.
 
-    The patterns of the project's own data (`own`) are relative to the checkout, all other patterns to the folder of
-    additional data.
+    `files` has patterns of paths. They are relative to the checkout for the project's own data (`own`), and otherwise
+    to the folder of additional data.
 
     Attributes:
         passages: number of contexts of each file whose examples are used, spread over the file; 0: all contexts.

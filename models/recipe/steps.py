@@ -137,9 +137,9 @@ class Recipe:
         shutil.copytree(source, folder, dirs_exist_ok=True)
 
     def data(self) -> dict[str, Any]:
-        """Write the labelled data of the recipe to one file for each name, without the examples that are held out of
-        the project's own data, and without the examples that share sentences with them. The held-out examples get a
-        file, too. Return the numbers of examples.
+        """Write the labelled data of the recipe to files, one for each name of data. Some examples of the project's own
+        data are held out, and get a file of their own. The other files have no held-out examples, and no examples that
+        share sentences with held-out examples. Return the numbers of examples.
         """
         found = {data.name: self._files(data) for data in self.plan.data}
         depends = {
@@ -189,7 +189,7 @@ class Recipe:
     def mining(self) -> dict[str, Any]:
         """Mine groups for all data whose settings ask for mining. Return the reports, by the name of the data.
 
-        Pairs are also mined if the settings have a number of pairs (`unlabelled`).
+        Pairs are also mined if `unlabelled` in these settings is above 0.
         """
         reports = {}
         for data in self.plan.data:
@@ -230,7 +230,7 @@ class Recipe:
         Args:
             name: the name of the step, and of the folder of the trained checkpoint.
             base: the name of the encoder to start from (`student` or `teacher`); empty: the same as `name`.
-            share: the share of the epochs of each stage.
+            share: the number of epochs of each stage is multiplied by this share.
         """
         training, missing = self._present(training)
         if missing:

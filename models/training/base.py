@@ -176,7 +176,7 @@ def _config(source: str, local: bool, settings: TrainingSettings) -> Any:
 
     files = {"local_files_only": local, "trust_remote_code": False}
     config = _loading("config", source, local, lambda: AutoConfig.from_pretrained(source, **files))
-    # the encoder comes from a classifier, so the config has a different number of outputs than a span head
+    # the config of an encoder that comes from a classifier has a different number of outputs than a span head
     if config.num_labels != 2:
         config.num_labels = 2
     if settings.attention_dropout is not None:

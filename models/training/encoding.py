@@ -220,7 +220,8 @@ def group_rows(windows: Windows, *, batch_size: int, batch_tokens: int) -> list[
     """Return, for each group, the numbers of its windows (rows), ascending. A group gets at most as many rows as fit
     into one training step: `batch_size` windows and `batch_tokens` padded tokens.
 
-    If a group has more rows, the rows without an answer are left out first, the last rows first.
+    If a group has more rows, its last rows without an answer are left out. If that is not enough, its last rows with an
+    answer are left out, too.
     """
     edges = np.flatnonzero(np.diff(windows.groups)) + 1
     found = []

@@ -87,7 +87,7 @@ def measure(
     questions. `titles` is as in `reading_encoder`.
 
     `separation` is the share of pairs in which a question with an answer scores higher than a question without an
-    answer (the area under the ROC curve).
+    answer (the area under the ROC curve). A figure is missing if there are no questions for it.
     """
     encoder = reading_encoder(base, titles=titles)
     texts, scores = predict(base, encoder.windows(examples), [row.context for row in examples], device, report)

@@ -15,8 +15,8 @@ _RECENT_STEPS = 200
 
 
 class _Step(NamedTuple):
-    """A report of progress: its time, how many steps are done, the loss (None: there is no loss), and the number of
-    examples. One report may cover several steps.
+    """A report of progress: its time (`time.monotonic`, in seconds), how many steps are done, the loss (None: there is
+    no loss), and the number of examples. One report may cover several steps.
     """
 
     at: float

@@ -21,7 +21,8 @@ class Stage:
     """A stage of the training: one training file, with the number of epochs (may be a fraction) and the peak learning
     rate.
 
-    `join` is the share of its examples whose context is joined with other contexts of the file.
+    `join` is a share of the file's examples with a specific question (see `join_contexts`). The contexts of these
+    examples are joined with other contexts of the file.
     """
 
     path: Path

@@ -17,7 +17,8 @@ class Position:
     """The position of a run: the number of the stage (from 0), the steps done in this stage, the seconds of training,
     and data for the training record.
 
-    `losses` has a mean loss for every 100 steps. `stretch` has the losses of the steps after the last of these means.
+    `losses` has a mean loss for every 100 steps, and for the remaining steps at the end of a stage.
+    `stretch` has the losses of the steps after the last of these means.
     `data` describes the stages that have started.
     """
 
@@ -31,7 +32,7 @@ class Position:
 
 def save_state(folder: Path, identity: dict[str, Any], position: Position, network: Any, optimizer: Any) -> None:
     """Write everything that a resumed run needs to `folder`, atomically. `identity` describes the data and the settings
-    of the run. `optimizer` is None between two stages.
+    of the run. `optimizer` is None at the end of a stage.
 
     If the write fails, for example on a full disk, it raises ModelError and keeps the previous state.
     """

@@ -8,7 +8,9 @@ from types import FrameType
 
 
 class Interrupted(Exception):
-    """The run was stopped. Its state is saved, and so are the outputs of the teacher that were computed."""
+    """The run was stopped. If the teacher was still computing outputs, the finished outputs are saved. Otherwise, the
+    state of the run is saved.
+    """
 
 
 class StopRequest:

@@ -37,7 +37,8 @@ _RUN_TIME_SETTINGS = ("save_minutes", "threads")
 
 @dataclass(frozen=True, slots=True)
 class Distillation:
-    """The teacher that a run learns from: the file of its outputs, and its checkpoint, which adds missing outputs.
+    """The teacher that a run learns from: the file of its outputs, and the folder of its checkpoint, with which the run
+    computes the outputs that are missing in the file.
 
     If `teacher` is empty, the file must have the outputs for all examples.
     """
@@ -64,7 +65,8 @@ def train(
     Raises:
         InvalidInput: the data, the settings or a folder cannot be used.
         ModelError: `source` cannot be trained, or a file cannot be written.
-        Interrupted: `stopping()` has returned True. The state is saved, or the outputs of the teacher so far.
+        Interrupted: `stopping()` has returned True. If the teacher was still computing outputs, its finished
+            outputs are saved. Otherwise, the state of the run is saved.
     """
     require_train_extra()
     _check_folder(out, resume)
@@ -285,8 +287,8 @@ class _Run:
     def _described(self, number: int, objective: Objective, left_out: int | None) -> dict[str, Any]:
         """Return the data of a stage, for the record.
 
-        `left_out` is the number of windows that are not trained on (`StageLoop.left_out`); None if the stage has no
-        groups.
+        `left_out` is the number of windows that are not trained on (`StageLoop.left_out`); None if the stage is not
+        trained in whole groups.
         """
         windows, dataset = objective.windows, self._datasets[number]
         description = {

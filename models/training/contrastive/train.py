@@ -134,7 +134,8 @@ class _Run:
 
     def restore(self, out: Path, identity: dict[str, Any]) -> Position:
         """Restore the state of a stopped run in `out`, and return its position. If there is no state, return the
-        position at the start. `identity` describes the data and the settings, which must be the same.
+        position at the start. `identity` describes the data and the settings, which must be the same as
+        in the state.
         """
         if not (out / STATE_FILE).is_file():
             return Position()
@@ -166,8 +167,8 @@ class _Run:
         )
 
     def write(self, folder: Path) -> None:
-        """Write the checkpoint to `folder`. The files of the tokenizer are copied unchanged, so that stored tokens stay
-        valid.
+        """Write the checkpoint to `folder`. The files of the tokenizer are copied unchanged, so that the tokens
+        that shards have stored for documents stay valid.
         """
         self._network.to("cpu").save_pretrained(folder)
         for name in _TOKENIZER_FILES:

@@ -73,8 +73,8 @@ class TeacherOutputs:
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS})
 
     def save(self, path: Path, identity: dict[str, Any]) -> None:
-        """Write the outputs to a compressed file, atomically. `identity` describes the teacher and its limits; the file
-        records it. Raises ModelError if the file cannot be written.
+        """Write the outputs to a compressed file, atomically. `identity` describes the teacher and its limits in tokens
+        (`Teacher.identity`); the file records `identity`. Raises ModelError if the file cannot be written.
         """
         header = np.frombuffer(json.dumps({"format": _FORMAT, **identity}, sort_keys=True).encode(), np.uint8)
         partial = path.with_name(f"{path.name}.partial")

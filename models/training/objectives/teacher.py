@@ -71,7 +71,8 @@ def teach(
     examples that the file lacks. Add the new outputs to the file.
 
     Raises:
-        InvalidInput: the file belongs to a different teacher or different limits, or another run is writing to it.
+        InvalidInput: the outputs in the file come from a different teacher or other limits in tokens
+            (`Teacher.identity`), or another run is writing to the file.
         Interrupted: `stopping()` has returned True. The finished parts stay on disk.
     """
     teacher = Teacher.at(source)
