@@ -55,9 +55,10 @@ INSTRUCTIONS = (
 
 
 def _as_list(value: Any) -> Any:
-    """Return a single condition as a list, because models often pass a string instead of a list.
+    """Return a filter that is one string as a list with this string, because language models often pass a string
+    instead of a list of conditions.
 
-    For None and an empty text, return an empty list. Return all other values unchanged.
+    For None and an empty string, return an empty list. Return all other values unchanged.
     """
     if value is None or value == "":
         return []

@@ -13,10 +13,10 @@ SEARCH, ASK = "search", "ask"
 
 @dataclass(frozen=True, slots=True)
 class FoundPassage:
-    """A part of a stored document in a search result or an answer.
+    """A part of a stored document in a search result or an answer, or the text of a pinned answer.
 
     `text` equals ``document.text[start:end]``, except that each white space character between two sentences is a space
-    in `text`.
+    in `text`. For a pinned answer, which an editor wrote, `text` is the answer, and `start` and `end` are 0.
 
     Attributes:
         id: the document's id with the offsets of the passage, such as ``ada.txt:0-46``.
