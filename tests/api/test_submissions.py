@@ -418,8 +418,7 @@ async def test_the_synchronous_client_gathers_200_futures_in_order(cluster: Scri
             left = [client.submit(f"Who wrote thing {number}?") for number in range(40)]
             time.sleep(0.5)
         for future in left:
-            # A call that was connecting while the client closed ends at its time limit.
-            assert future.cancelled() or isinstance(future.exception(timeout=60), ClusterError | DeadlineExceeded)
+            assert future.cancelled() or isinstance(future.exception(timeout=60), ClusterError)
 
     async with listening(cluster) as (_, http):
         await asyncio.to_thread(ask, str(http.base_url))

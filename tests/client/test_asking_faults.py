@@ -13,7 +13,7 @@ from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.remote_pipeline import RemotePipeline
 from qa_cluster.errors import ClusterError, DeadlineExceeded, InferenceFailed, ModelError, QueueFull, ReplyError
 from qa_cluster.huggingface.request import PipelineLimits, parse_request
-from qa_cluster.keys import PARTITIONS_KEY, partition_tags
+from qa_cluster.keys import PARTITIONS_KEY, partition_of, partition_tags
 from qa_cluster.routing import shards
 from tests.client.engines import ask, noticed, opened, ranked, write
 from tests.client.scripted_cluster import Node, ScriptedCluster, Trigger, never, refusal
@@ -169,7 +169,9 @@ async def test_another_number_of_partitions_is_noticed(cluster: ScriptedCluster,
         async with noticed(engine):
             await cluster.set(PARTITIONS_KEY, partitions)
         await ask(engine, QUESTION)
-        assert engine.partitions.number == partitions
+        assert engine.partitions.number == engine.collections.partitions.number == partitions
+        assert engine.documents.tag_of("ada") == partition_of("ada", partitions)
+        assert engine._answers.watches._partitions.number == partitions
         ranking = await ranked(engine, "programs", 8)
         assert ranking.epochs.keys() == ranking.parts.keys() == set(partition_tags(partitions))
     assert (await ask(engine, QUESTION)).answerable

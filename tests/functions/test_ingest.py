@@ -49,8 +49,8 @@ def test_a_plain_set_is_enough_and_a_plain_del_too(shards: Shards) -> None:
     shards.client.set(key, "Quokkas smile. They live in Australia.")
     shards.wait_tokenized("plain")
     assert "plain" in shards.ranked_documents("Do quokkas smile?")
-    shards.client.append(key, " Numbats eat termites.")
-    eventually(lambda: "plain" in shards.ranked_documents("numbats"), SECONDS)
+    shards.client.append(key, " Zibbets eat termites.")
+    eventually(lambda: "plain" in shards.ranked_documents("zibbets"), SECONDS)
     shards.client.delete(key)
     eventually(lambda: shards.record("plain") is None)
     assert "plain" not in shards.ranked_documents("Do quokkas smile?")
@@ -271,18 +271,18 @@ def test_a_question_without_terms_finds_nothing(shards: Shards) -> None:
 
 
 def test_an_invalid_text_invalidates_answers_from_the_old_text(shards: Shards) -> None:
-    shards.put("spoilt", "Quokkas smile.")
+    shards.put("spoilt", "Zibbets smile.")
     shards.wait_tokenized("spoilt")
     assert shards.ask("spoilt", 0, "Who smiles?") is not None
     key = keys.paragraphs_key("spoilt", tag("spoilt"))
-    shards.client.set(key, b"\xff\xfe quokkas")
+    shards.client.set(key, b"\xff\xfe zibbets")
     eventually(lambda: shards.record("spoilt") is None, SECONDS)
-    assert "spoilt" not in shards.ranked_documents("quokkas")
+    assert shards.ranked_documents("zibbets") == []
     assert shards.ask("spoilt", 0, "Who smiles?") is None
     assert shards.client.exists(key)
-    shards.client.set(key, "Quokkas sleep.")
+    shards.client.set(key, "Zibbets sleep.")
     shards.wait_tokenized("spoilt")
-    assert "spoilt" in shards.ranked_documents("quokkas")
+    assert shards.ranked_documents("zibbets") == ["spoilt"]
     shards.delete("spoilt")
 
 
